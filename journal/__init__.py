@@ -1,0 +1,31 @@
+"""Events in order: their schema, their stored form, and the stores that keep them."""
+
+from __future__ import annotations
+
+from journal.errors import IllegalTransition, JournalCorrupt, JournalError, TorchLensError
+from journal.events.base import At, Event, Row, Seq, Stamped, StreamId, Value
+from journal.lifecycle import CaptureState
+from journal.lmdb_log import LmdbJournal, open_for_reading, open_for_writing
+from journal.log import Journal, MemoryJournal, StreamInfo, StreamWriter
+
+__all__ = [
+    "At",
+    "CaptureState",
+    "Event",
+    "IllegalTransition",
+    "Journal",
+    "JournalCorrupt",
+    "JournalError",
+    "LmdbJournal",
+    "MemoryJournal",
+    "Row",
+    "Seq",
+    "Stamped",
+    "StreamId",
+    "StreamInfo",
+    "StreamWriter",
+    "TorchLensError",
+    "Value",
+    "open_for_reading",
+    "open_for_writing",
+]

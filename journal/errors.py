@@ -1,0 +1,51 @@
+"""The root of every error of this project, and the journal's own refusals.
+
+Facts first: an error is a code that never changes its sense, a problem, a remedy and the facts
+behind them. The sentence is built from these; nobody parses it. ``docs/errors.md`` lists all codes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TorchLensError(Exception):
+    """Every refusal of this project.
+
+    Attributes:
+        code: Stable, machine-readable name of the cause.
+        problem: What was wrong, as a sentence without its full stop.
+        remedy: What to do about it.
+        fields: The facts, by name; holds ``code`` and ``remedy`` too.
+    """
+
+    def __init__(self, *, code: str, problem: str, remedy: str, **facts: Any) -> None:
+        self.code = code
+        self.problem = problem
+        self.remedy = remedy
+        self.fields: dict[str, Any] = {"code": code, "remedy": remedy, **facts}
+        super().__init__(f"{problem}. Remedy: {remedy} [{code}]")
+
+    def __str__(self) -> str:
+        return f"{self.problem}. Remedy: {self.remedy} [{self.code}]"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.problem, dict(self.fields)))
+
+
+def _rebuild(cls: type[TorchLensError], problem: str, fields: dict[str, Any]) -> TorchLensError:
+    made = cls.__new__(cls)
+    TorchLensError.__init__(made, problem=problem, **fields)
+    return made
+
+
+class JournalError(TorchLensError):
+    """A journal cannot do what was asked."""
+
+
+class JournalCorrupt(JournalError):
+    """Stored bytes are not what a journal of this project holds."""
+
+
+class IllegalTransition(JournalError):
+    """An event may not follow in the present state of its machine."""

@@ -1,0 +1,630 @@
+"""The journal on disk: chunks in LMDB, payloads in segment files, one writing process.
+
+    run.journal/
+        data.mdb, lock.mdb   databases meta, events, index, commits
+        segments/NNNNNN.seg  payload bytes
+        writer.lease         locked by the process that writes; names it
+
+    meta      text                 format, id, state, written_by
+    events    first seq            chunk (wire.py)
+    index     stream, first at     first seq, number of rows
+    commits   last seq             first seq, rows, segment, its length, chain
+
+Numbers are eight bytes, big-endian. One commit is one transaction: chunks that wait in memory, then one
+entry of commits, whose chain is the SHA-256 of the chain before it, the journal's id, the first seq and
+the chunks. Payload bytes named by a chunk were written before.
+
+Rule  All users of a path in one process share one environment; the last writing one seals the journal.
+Rule  Begin, put and commit happen on the thread that holds the lock: LMDB ties a transaction to a thread.
+Rule  Nothing but LMDB opens lock.mdb: closing a second descriptor of it would drop the process's locks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import os
+import secrets
+import struct
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event as Signal
+from threading import RLock, Thread
+from typing import Any, Final, Literal, TypeAlias
+
+import lmdb
+
+from journal.errors import JournalError
+from journal.events.base import StreamId
+from journal.events.capture import StreamOpened
+from journal.lifecycle import WRITER, WriterState, WriterStep
+from journal.log import CHUNK_ROWS, ChunkList, JournalUser, Shelf, Writer
+from journal.machine import Machine
+from journal.payloads import Segments, write_failed
+from journal.wire import FORMAT, Chunk, newer_format
+
+Durability: TypeAlias = Literal["close", "batch", "event"]
+Sync: TypeAlias = Literal["none", "events", "all"]
+
+COMMIT_ROWS: Final = 4096
+COMMIT_BYTES: Final = 64 << 20
+COMMIT_SECONDS: Final = 0.5
+
+MAP_SIZE: Final = 64 << 30
+"""Address space asked for; no disk space."""
+
+LEAST_MAP_SIZE: Final = 1 << 30
+GREATEST_MAP_SIZE: Final = 1 << 46
+
+SYNCS: Final[tuple[Sync, ...]] = ("none", "events", "all")  # weakest first
+
+ONE: Final = struct.Struct(">Q")
+TWO: Final = struct.Struct(">QQ")
+COMMIT: Final = struct.Struct(">QQQQ32s")
+
+
+class LmdbJournal(JournalUser):
+    """One user of a journal directory.
+
+    Args:
+        path: Directory of the journal; made when it is missing and the user may write.
+        durability: When to commit: "close" when a stream closes, "batch" at 4,096 events, 64 MiB or half a
+            second, "event" at every event.
+        sync: What a commit flushes to the disk: "events", "all" (payload bytes too) or "none". What is
+            committed survives the death of the process under each of them.
+        readonly: Open what exists, beside a writer in another process or in this one.
+
+    Raises:
+        JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_newer`, `journal_locked`,
+            `journal_open_failed`, `journal_write_failed`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "batch",
+        sync: Sync = "events",
+        readonly: bool = False,
+    ) -> None:
+        self.durability: Durability = durability
+        self.readonly = readonly
+        self.closed = False
+        self.environment = enter(Path(path), not readonly, sync)
+        super().__init__(self.environment)
+
+    @property
+    def path(self) -> str:
+        return str(self.environment.folder)
+
+    def open_stream(self, opened: StreamOpened) -> Writer:
+        self.check()
+        if self.readonly:
+            raise JournalError(
+                code="journal_read_only",
+                problem=f"{self.path!r} was opened for reading",
+                remedy="open it for writing",
+                path=self.path,
+            )
+        return self.begin(opened, 1 if self.durability == "event" else CHUNK_ROWS, self.durability)
+
+    def check(self) -> None:
+        super().check()
+        if self.closed:
+            raise closed(self.environment.folder)
+
+    def close(self) -> None:
+        if self.closed or self.environment.is_forked:
+            return
+        for writer in self.opened_here:
+            writer.close()
+        leave(self.environment, not self.readonly)
+        self.closed = True
+
+
+def open_for_writing(
+    path: str | os.PathLike[str], *, durability: Durability = "batch", sync: Sync = "events"
+) -> LmdbJournal:
+    """Open or make the journal at ``path``; see `LmdbJournal`."""
+    return LmdbJournal(path, durability=durability, sync=sync)
+
+
+def open_for_reading(path: str | os.PathLike[str]) -> LmdbJournal:
+    """Open the journal at ``path`` as it is and as it grows; see `LmdbJournal`."""
+    return LmdbJournal(path, readonly=True)
+
+
+# One environment per path and process -------------------------------------------------------------
+
+OPEN: Final[dict[str, Environment]] = {}
+INHERITED: Final[dict[str, Environment]] = {}
+"""Environments of the process this one was forked from. They are held, since letting go would close them, and
+their paths cannot be opened here, since LMDB takes them for open."""
+
+GUARDS: Final = [RLock()]
+"""The lock around OPEN, in a list since a forked process needs a new one."""
+
+
+def enter(path: Path, writing: bool, sync: Sync) -> Environment:
+    """Join the environment of a path, or open it."""
+    with GUARDS[0]:
+        key = os.path.realpath(path)
+        if key in INHERITED:
+            INHERITED[key].check()
+        environment = OPEN.get(key)
+        if environment is None:
+            environment = Environment(path, writing, sync)
+            OPEN[key] = environment
+        elif writing:
+            environment.write_too(sync)
+        environment.users += 1
+        environment.writing_users += writing
+        return environment
+
+
+def leave(environment: Environment, writing: bool) -> None:
+    """Let go of an environment: the last writer seals the journal, the last user closes it."""
+    with GUARDS[0]:
+        if writing and environment.writing_users == 1:
+            environment.seal()
+        environment.writing_users -= writing
+        environment.users -= 1
+        if environment.users == 0:
+            environment.shut()
+            OPEN.pop(os.path.realpath(environment.folder), None)
+        elif writing and environment.writing_users == 0:
+            environment.read_only()
+
+
+def leave_all() -> None:
+    """At exit: everything pending is committed and every journal sealed."""
+    first: JournalError | None = None
+    for environment in list(OPEN.values()):
+        try:
+            if environment.writing_users:
+                environment.seal()
+            environment.shut()
+        except JournalError as exc:  # noqa: PERF203 - one journal that fails keeps no other from being sealed
+            first = first or exc
+    OPEN.clear()
+    if first is not None:
+        raise first
+
+
+def disown() -> None:
+    """In a forked child: its journals are the parent's."""
+    for key, environment in OPEN.items():
+        environment.disown()
+        INHERITED[key] = environment
+    OPEN.clear()
+    GUARDS[0] = RLock()
+
+
+atexit.register(leave_all)
+os.register_at_fork(after_in_child=disown)
+
+
+class Environment(Shelf):
+    """The shared, counted state of one journal directory in this process."""
+
+    def __init__(self, folder: Path, writing: bool, sync: Sync) -> None:
+        self.folder = Path(os.path.abspath(folder))
+        self.segments = Segments(self.folder / "segments")
+        super().__init__(self.segments)
+        self.users = 0
+        self.writing_users = 0
+        self.sync: Sync = sync
+        self.machine: Machine[WriterState] = Machine(WRITER, WriterState.SEALED)
+        self.waiting = ChunkList()  # taken, not yet committed
+        self.waiting_rows = 0
+        self.waiting_bytes = 0
+        self.lease: Lease | None = None
+        self.env: Any = None
+        self.stop = Signal()
+        self.id = b""
+        if writing:
+            self.open_to_write()
+        else:
+            self.open_to_read()
+
+    # opening and closing
+
+    def open_to_read(self) -> None:
+        if not self.folder.exists():
+            raise JournalError(
+                code="journal_not_found",
+                problem=f"there is no journal at {str(self.folder)!r}",
+                remedy="check the path; a journal is a directory",
+                path=str(self.folder),
+            )
+        if not (self.folder / "data.mdb").is_file():
+            raise self.not_a_journal("it has no data.mdb")
+        self.connect(writing=False)
+
+    def open_to_write(self) -> None:
+        with self.failures("open"):
+            if self.folder.exists() and not self.folder.is_dir():
+                raise self.not_a_journal("it is a file")
+            if not (self.folder / "data.mdb").is_file() and self.folder.exists():
+                strangers = {name.name for name in self.folder.iterdir()} - {"writer.lease", "lock.mdb", "segments"}
+                if strangers:
+                    raise self.not_a_journal("it is a directory with other files in it")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lease = Lease(self.folder / "writer.lease")
+        try:
+            self.connect(writing=True)
+            with self.reading() as txn:
+                last = self.last_commit(txn)
+            self.next_seq = last[0]
+            self.segments.start(last[1], last[2])
+        except BaseException:
+            self.shut()
+            lease.release()
+            raise
+        self.lease = lease
+        self.stop = Signal()
+        self.machine.step(WriterStep.REOPEN)
+        Thread(target=self.keep_young, args=(self.stop,), name="journal-flush", daemon=True).start()
+
+    def write_too(self, sync: Sync) -> None:
+        """A user that writes joins: open for writing if nobody wrote, and flush as much as the strictest asks."""
+        with self.lock:
+            if self.writing_users == 0:
+                self.disconnect()
+                self.sync = sync
+                try:
+                    self.open_to_write()
+                except BaseException:
+                    self.open_to_read()
+                    raise
+            elif SYNCS.index(sync) > SYNCS.index(self.sync):
+                weaker, self.sync = self.sync, sync
+                if weaker == "none":
+                    self.disconnect()
+                    self.connect(writing=True)
+
+    def read_only(self) -> None:
+        """The last user that writes has left, others read on."""
+        with self.lock:
+            self.disconnect()
+            self.connect(writing=False)
+
+    def connect(self, writing: bool) -> None:
+        with self.lock, self.failures("open"):
+            self.env = open_writer(self.folder, self.sync) if writing else open_reader(self.folder)
+            try:
+                self.open_databases(writing)
+            except BaseException:
+                self.disconnect()
+                raise
+
+    def open_databases(self, writing: bool) -> None:
+        try:
+            if writing:
+                with self.env.begin(write=True) as txn:
+                    is_new = txn.stat()["entries"] == 0
+                    if is_new:
+                        meta = self.env.open_db(b"meta", txn=txn, create=True)
+                        txn.put(b"format", ONE.pack(FORMAT), db=meta)
+                        txn.put(b"id", secrets.token_bytes(16), db=meta)
+                        for name in (b"events", b"index", b"commits"):
+                            self.env.open_db(name, txn=txn, create=True)
+            self.meta_db = self.env.open_db(b"meta", create=False)
+            self.read_meta()
+            self.events_db = self.env.open_db(b"events", create=False)
+            self.index_db = self.env.open_db(b"index", create=False)
+            self.commits_db = self.env.open_db(b"commits", create=False)
+        except (lmdb.NotFoundError, lmdb.IncompatibleError) as exc:
+            raise self.not_a_journal("it lacks a database") from exc
+
+    def read_meta(self) -> None:
+        with self.env.begin(db=self.meta_db) as txn:
+            stored, author = txn.get(b"format"), txn.get(b"written_by")
+            self.id = txn.get(b"id", default=b"")
+        self.written_by = None if author is None else author.decode("utf-8", "replace")
+        if stored is None or len(stored) != 8 or len(self.id) != 16:
+            raise self.not_a_journal("it does not say its format")
+        if ONE.unpack(stored)[0] > FORMAT:
+            raise newer_format(ONE.unpack(stored)[0], self.written_by)
+
+    def disconnect(self) -> None:
+        if self.env is not None:
+            self.env.close()
+            self.env = None
+
+    def seal(self) -> None:
+        """Commit everything, mark the journal as sealed and give the lease back."""
+        with self.lock:
+            for writer in list(self.writers.values()):
+                writer.close()
+            self.commit(sealing=True)
+            if self.sync != "none":
+                with self.failures("write"):
+                    self.env.sync(True)
+            self.machine.step(WriterStep.SEAL)
+            self.stop.set()
+            with self.segments.lock:
+                self.segments.stop()
+            if self.lease is not None:
+                self.lease.release()
+                self.lease = None
+
+    def shut(self) -> None:
+        with self.lock:
+            self.stop.set()
+            self.disconnect()
+            self.segments.close()
+
+    def disown(self) -> None:
+        self.is_forked = True
+        self.stop.set()
+        if self.lease is not None:
+            self.lease.disown()
+
+    def keep_young(self, stop: Signal) -> None:
+        """Flush and commit what has waited for half a second. What fails is tried again by the next flush."""
+        while not stop.wait(COMMIT_SECONDS):
+            try:
+                with self.lock:
+                    writers = [writer for writer in self.writers.values() if writer.durability == "batch"]
+                    for writer in writers:
+                        writer.flush()
+                    if writers:
+                        self.commit()
+            except JournalError:  # noqa: PERF203 - the rows are still there, and the next flush says what is wrong
+                continue
+
+    # refusing
+
+    def check(self) -> None:
+        if self.is_forked:
+            raise JournalError(
+                code="journal_forked",
+                problem=f"the journal {str(self.folder)!r} was opened by the process that this one was forked from",
+                remedy="let only one of the two use it: fork before opening it, or start the process by spawn",
+                path=str(self.folder),
+            )
+        if self.env is None:
+            raise closed(self.folder)
+
+    def check_writable(self) -> None:
+        self.check()
+        if self.lease is None:
+            raise closed(self.folder)
+
+    def not_a_journal(self, why: str) -> JournalError:
+        return JournalError(
+            code="journal_not_a_journal",
+            problem=f"{str(self.folder)!r} is not a journal: {why}",
+            remedy="give the directory of a journal, or a path where nothing is yet",
+            path=str(self.folder),
+        )
+
+    @contextmanager
+    def failures(self, doing: Literal["open", "read", "write"]) -> Generator[None]:
+        """Wraps what LMDB and the operating system refuse, once, where it enters."""
+        try:
+            yield
+        except (lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.CorruptedError, lmdb.PageNotFoundError) as exc:
+            raise self.not_a_journal(f"its data.mdb cannot be read ({exc})") from exc
+        except struct.error as exc:
+            raise self.not_a_journal("an entry of its databases is malformed") from exc
+        except (lmdb.MapFullError, lmdb.MemoryError) as exc:
+            raise JournalError(
+                code="journal_full",
+                problem=f"the journal {str(self.folder)!r} cannot grow: {exc}",
+                remedy="raise the limit on address space, or begin a new journal; nothing pending is lost yet",
+                path=str(self.folder),
+            ) from exc
+        except (lmdb.Error, OSError) as exc:
+            if doing == "write":
+                raise write_failed(self.folder, exc) from exc
+            raise JournalError(
+                code="journal_open_failed" if doing == "open" else "journal_read_failed",
+                problem=f"the journal {str(self.folder)!r} cannot be {'opened' if doing == 'open' else 'read'}: {exc}",
+                remedy="check the permissions, and that the disk is local, healthy and not full",
+                path=str(self.folder),
+            ) from exc
+
+    # writing
+
+    def add(self, chunk: Chunk) -> None:
+        self.machine.step(WriterStep.APPEND)
+        self.waiting.add(chunk)
+        self.waiting_rows += chunk.count
+        self.waiting_bytes += len(chunk.data) + sum(place.nbytes for place in chunk.payloads)
+        self.next_seq = chunk.end_seq
+
+    def recount(self) -> None:
+        with self.reading() as txn:
+            committed = self.last_commit(txn)[0]
+        self.next_seq = max(committed, self.waiting.end_seq())
+
+    def flushed(self, writer: Writer) -> None:
+        is_due = self.waiting_rows >= COMMIT_ROWS or self.waiting_bytes >= COMMIT_BYTES
+        if writer.durability == "event" or (writer.durability == "batch" and is_due):
+            self.commit()
+
+    def commit(self, sealing: bool = False) -> None:
+        """One transaction with every chunk that waits. What fails leaves them waiting."""
+        self.check_writable()
+        with self.lock:
+            chunks = sorted(
+                (chunk for of in self.waiting.of.values() for chunk in of), key=lambda chunk: chunk.first_seq
+            )
+            if not chunks and not (sealing and self.machine.state is WriterState.WRITING):
+                return
+            if self.sync == "all":
+                self.segments.sync()
+            with self.failures("write"):
+                while True:
+                    try:
+                        with self.env.begin(write=True) as txn:
+                            self.put(txn, chunks, WriterState.SEALED if sealing else WriterState.WRITING)
+                        break
+                    except lmdb.MapFullError:
+                        if self.env.info()["map_size"] * 2 > GREATEST_MAP_SIZE:
+                            raise
+                        self.env.set_mapsize(self.env.info()["map_size"] * 2)
+            self.waiting = ChunkList()
+            self.waiting_rows = self.waiting_bytes = 0
+
+    def put(self, txn: Any, chunks: list[Chunk], state: WriterState) -> None:
+        next_seq, segment, length, chain = self.last_commit(txn)
+        chunks = [chunk for chunk in chunks if chunk.first_seq >= next_seq]  # an interrupt may have hidden a commit
+        digest = hashlib.sha256(chain + self.id + ONE.pack(next_seq))
+        seq = next_seq
+        for chunk in chunks:
+            is_next = chunk.first_seq == seq and txn.put(ONE.pack(seq), chunk.data, db=self.events_db, append=True)
+            key, entry = TWO.pack(chunk.stream, chunk.first_at), TWO.pack(seq, chunk.count)
+            if not is_next or not txn.put(key, entry, db=self.index_db, overwrite=False):
+                raise JournalError(
+                    code="journal_overtaken",
+                    problem=f"event {seq} of {str(self.folder)!r} was written by someone else",
+                    remedy="let one process at a time write a journal, on a local disk; what waits here is not stored",
+                    path=str(self.folder),
+                    seq=seq,
+                )
+            digest.update(chunk.data)
+            seq = chunk.end_seq
+            for place in chunk.payloads:
+                segment, length = max((segment, length), (place.segment, place.offset + place.nbytes))
+        if chunks:
+            entry = COMMIT.pack(next_seq, seq - next_seq, segment, length, digest.digest())
+            txn.put(ONE.pack(seq - 1), entry, db=self.commits_db, append=True)
+        txn.put(b"state", state.value.encode(), db=self.meta_db)
+        if self.written_by is not None:
+            txn.put(b"written_by", self.written_by.encode("utf-8", "replace"), db=self.meta_db)
+
+    def last_commit(self, txn: Any) -> tuple[int, int, int, bytes]:
+        """Next seq, growing segment and its length, chain."""
+        cursor = txn.cursor(db=self.commits_db)
+        if not cursor.last():
+            return 0, 0, 0, bytes(32)
+        entry = cursor.value()
+        if len(entry) != COMMIT.size:
+            raise self.not_a_journal("its last commit is malformed")
+        first, count, segment, length, chain = COMMIT.unpack(entry)
+        return first + count, segment, length, chain
+
+    # reading
+
+    @contextmanager
+    def reading(self) -> Generator[Any]:
+        """A short read transaction. Nothing read in it is a view of the map."""
+        self.check()
+        with self.lock, self.failures("read"):
+            try:
+                txn = self.env.begin()
+            except lmdb.MapResizedError:  # the writer's process has enlarged the map
+                self.env.set_mapsize(0)
+                txn = self.env.begin()
+            with txn:
+                yield txn
+
+    def find(self, stream: StreamId, at: int) -> bytes | None:
+        chunk = self.waiting.find(stream, at)
+        if chunk is not None:
+            return chunk.data
+        with self.reading() as txn:
+            cursor = txn.cursor(db=self.index_db)
+            entry = self.entry_before(cursor, stream, at + 1)
+            if entry is None or not entry[0] <= at < entry[0] + entry[2]:
+                return None
+            data = txn.get(ONE.pack(entry[1]), db=self.events_db)
+            return data if data is None else bytes(data)
+
+    def entry_before(self, cursor: Any, stream: StreamId, at: int) -> tuple[int, int, int] | None:
+        """First at, first seq and rows of the last chunk of a stream that begins before ``at``."""
+        found = cursor.prev() if cursor.set_range(TWO.pack(stream, at)) else cursor.last()
+        if not found:
+            return None
+        of, first_at = TWO.unpack(cursor.key())
+        return (first_at, *TWO.unpack(cursor.value())) if of == stream else None
+
+    def stored_head(self, stream: StreamId) -> int:
+        waiting = self.waiting.head(stream)
+        if waiting or not 0 <= stream < 1 << 63:
+            return waiting
+        with self.reading() as txn:
+            entry = self.entry_before(txn.cursor(db=self.index_db), stream, (1 << 64) - 1)
+        return 0 if entry is None else entry[0] + entry[2]
+
+    def stream_count(self) -> int:
+        waiting = max(self.waiting.of, default=-1) + 1
+        with self.reading() as txn:
+            cursor = txn.cursor(db=self.index_db)
+            committed = int(TWO.unpack(cursor.key())[0]) + 1 if cursor.last() else 0
+        return max(waiting, committed)
+
+
+class Lease:
+    """The right to write a journal: a lock on a file, freed by the kernel when its process ends, however it ends.
+
+    Raises:
+        JournalError: `journal_locked`, naming the holder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            holder = os.pread(self.file, 64, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self.file)
+            raise JournalError(
+                code="journal_locked",
+                problem=f"the journal {str(path.parent)!r} is being written by process {holder}",
+                remedy="wait until it has closed the journal, or open it for reading",
+                path=str(path.parent),
+                holder=int(holder) if holder.isdecimal() else None,
+            ) from exc
+        os.ftruncate(self.file, 0)
+        os.pwrite(self.file, str(os.getpid()).encode(), 0)
+
+    def release(self) -> None:
+        os.ftruncate(self.file, 0)
+        os.close(self.file)
+
+    def disown(self) -> None:
+        """In a forked child: let the lock be the parent's alone, which would otherwise outlive it here."""
+        os.close(self.file)
+
+
+def open_writer(folder: Path, sync: Sync) -> Any:
+    """LMDB for writing, with as much address space as the system gives."""
+    size = MAP_SIZE
+    settings: dict[str, Any] = {
+        "max_dbs": 16,
+        "subdir": True,
+        "sync": sync != "none",
+        "metasync": False,
+        "writemap": False,
+        "map_async": False,
+        "max_spare_txns": 0,
+        "mode": 0o644,
+    }
+    if int(lmdb.__version__.split(".")[0]) >= 3:
+        settings["lib_version"] = 0  # the file format that every release reads
+    while True:
+        try:
+            return lmdb.open(str(folder), map_size=size, **settings)
+        except lmdb.MemoryError:  # noqa: PERF203 - trying is the only way to know
+            size //= 2
+            if size < LEAST_MAP_SIZE:
+                raise
+
+
+def open_reader(folder: Path) -> Any:
+    return lmdb.open(str(folder), map_size=0, max_dbs=16, readonly=True, create=False, max_spare_txns=0)
+
+
+def closed(folder: Path) -> JournalError:
+    return JournalError(
+        code="journal_closed",
+        problem=f"the journal {str(folder)!r} was closed",
+        remedy="open it again",
+        path=str(folder),
+    )

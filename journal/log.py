@@ -1,0 +1,549 @@
+"""The journal as a protocol, what all journals share, and the one in memory.
+
+A stream is written through a `StreamWriter`: rows are appended to a plain list and become one chunk when
+it is flushed. Journals differ only in where chunks and payload bytes go.
+
+Note  The list is appended to by any thread without a lock. A flush copies the first rows of it, stores
+      them, and deletes as many; each of the two is one step for other threads.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from threading import Lock, RLock
+from typing import Final, Protocol
+
+import attrs
+
+from journal.errors import JournalError
+from journal.events.base import At, Event, Row, Seq, Stamped, StreamId
+from journal.events.capture import StreamOpened
+from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState
+from journal.machine import Machine
+from journal.payloads import Buffer, MemoryPayloads, PayloadStore
+from journal.wire import Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
+
+CHUNK_ROWS: Final = 256
+"""Rows that a chunk holds unless each event is to be committed by itself."""
+
+
+@attrs.define(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as a journal lists it."""
+
+    stream: StreamId
+    opened: StreamOpened
+    head: int  # number of its events
+
+
+class StreamWriter(Protocol):
+    """Appends to one stream."""
+
+    stream: StreamId
+    pending: list[Row]  # rows appended but not yet a chunk; may be appended to directly
+    chunk_size: int  # flush when pending holds as many
+
+    @property
+    def state(self) -> CaptureState:
+        """How far the capture has come, by the events given to `append`."""
+        ...
+
+    def next_at(self) -> At:
+        """Number of the next event."""
+        ...
+
+    def append(self, event: Event, time_ns: int | None = None) -> At:
+        """Append any event and tell its number, exact while no other thread appends.
+
+        Args:
+            event: An input of the capture's machine is stepped first.
+            time_ns: On the monotonic clock; now, by default.
+
+        Raises:
+            IllegalTransition: `illegal_transition`; nothing is appended then.
+            JournalError: `stream_closed`, `journal_forked`, and what `flush` raises.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Make a chunk of the pending rows, and commit if that is due.
+
+        Raises:
+            JournalError: `journal_write_failed`, `journal_full`; rows are kept and written next time.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Flush, and make everything so far as durable as the journal promises."""
+        ...
+
+    def keep(self, data: Buffer) -> int:
+        """Store a copy of any contiguous buffer's bytes and give the payload its number."""
+        ...
+
+    def reserve(self) -> int:
+        """A payload number without bytes: its tensor is held live by the capturing process."""
+        ...
+
+    def close(self) -> None:
+        """Commit and append no more. Closing twice is nothing."""
+        ...
+
+
+class Journal(Protocol):
+    """A store of streams."""
+
+    @property
+    def path(self) -> str | None:
+        """Directory of the journal; None for one in memory."""
+        ...
+
+    def open_stream(self, opened: StreamOpened) -> StreamWriter:
+        """Begin a stream with this event, its number 0."""
+        ...
+
+    def streams(self) -> list[StreamInfo]:
+        """All streams, in the order they were opened."""
+        ...
+
+    def head(self, stream: StreamId) -> int:
+        """Number of events of a stream that can be read.
+
+        Raises:
+            JournalError: `stream_unknown`.
+        """
+        ...
+
+    def rows(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Sequence[Row]]:
+        """Runs of rows from ``start`` to before ``stop``, or to the head as it is now."""
+        ...
+
+    def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
+        """The same, as events with their places."""
+        ...
+
+    def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
+        """The bytes of a payload, checked against their digest. A copy may be avoided where they are writable.
+
+        Raises:
+            JournalError: `payload_unknown`, `payload_not_stored`, `payload_lost`, `payload_damaged`.
+        """
+        ...
+
+    def payload_size(self, stream: StreamId, number: int) -> int | None:
+        """Number of bytes, or None where none are stored."""
+        ...
+
+    def close(self) -> None:
+        """Close the writers opened here and let go of the journal. Closing twice is nothing."""
+        ...
+
+
+# What all journals share --------------------------------------------------------------------------
+
+
+class ChunkList:
+    """Chunks in memory, found by stream and number."""
+
+    def __init__(self) -> None:
+        self.of: dict[StreamId, list[Chunk]] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        self.of.setdefault(chunk.stream, []).append(chunk)
+
+    def find(self, stream: StreamId, at: int) -> Chunk | None:
+        chunks = self.of.get(stream)
+        if not chunks:
+            return None
+        place = bisect_right(chunks, at, key=lambda chunk: chunk.first_at) - 1
+        return chunks[place] if place >= 0 and at < chunks[place].end_at else None
+
+    def head(self, stream: StreamId) -> int:
+        chunks = self.of.get(stream)
+        return chunks[-1].end_at if chunks else 0
+
+    def in_order(self) -> list[Chunk]:
+        return sorted((chunk for chunks in self.of.values() for chunk in chunks), key=lambda chunk: chunk.first_seq)
+
+    def end_seq(self) -> int:
+        return max((chunks[-1].end_seq for chunks in self.of.values() if chunks), default=0)
+
+
+class PayloadIndex:
+    """Where the payloads of one stream are, as far as its chunks have been read."""
+
+    __slots__ = ("at", "end", "places")
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.end = 0
+        self.places: dict[int, Located] = {}
+
+
+class Shelf:
+    """Where the chunks and payloads of a journal go: the part that every user and writer of it shares.
+
+    A subclass says how chunks are stored, found and committed. Its lock is held around every method
+    that takes or changes chunks.
+    """
+
+    def __init__(self, payloads: PayloadStore) -> None:
+        self.lock = RLock()
+        self.payloads = payloads
+        self.packer = ChunkPacker()
+        self.writers: dict[StreamId, Writer] = {}
+        self.indexes: dict[StreamId, PayloadIndex] = {}
+        self.next_seq = 0
+        self.written_by: str | None = None
+        self.is_forked = False
+
+    def check(self) -> None:
+        """Refuse when the journal cannot be used any more."""
+
+    def check_writable(self) -> None:
+        """Refuse when nothing may be appended."""
+
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk that follows on the last one; `next_seq` moves last."""
+        raise NotImplementedError
+
+    def recount(self) -> None:
+        """Set `next_seq` from the chunks taken, after an interrupt may have cut `add` short."""
+        raise NotImplementedError
+
+    def find(self, stream: StreamId, at: int) -> bytes | None:
+        """The stored chunk that holds event ``at`` of a stream."""
+        raise NotImplementedError
+
+    def stored_head(self, stream: StreamId) -> int:
+        """Number of events of a stream that are in chunks."""
+        raise NotImplementedError
+
+    def stream_count(self) -> int:
+        """Streams are numbered from 0 to before this."""
+        raise NotImplementedError
+
+    def flushed(self, writer: Writer) -> None:
+        """A writer has added chunks: commit if its policy says so."""
+
+    def commit(self) -> None:
+        """Make every chunk taken so far durable."""
+
+    # writing
+
+    def begin(self, opened: StreamOpened, chunk_size: int, durability: str) -> Writer:
+        self.check_writable()
+        with self.lock:
+            stream = StreamId(self.stream_count())
+            self.written_by = opened.written_by
+            writer = self.writers[stream] = Writer(self, stream, opened, chunk_size, durability)
+            writer.append(opened)
+            writer.flush()  # a chunk of its own, so that listing streams reads little
+        return writer
+
+    # reading
+
+    def head(self, stream: StreamId) -> int:
+        self.check()
+        with self.lock:
+            writer = self.writers.get(stream)
+            head = self.stored_head(stream) if writer is None else writer.next_at()
+        if head == 0:
+            raise JournalError(
+                code="stream_unknown",
+                problem=f"the journal has no stream {stream}",
+                remedy="streams() lists those it has",
+                stream=stream,
+            )
+        return head
+
+    def envelopes(self, stream: StreamId, start: int, stop: int | None) -> Iterator[Envelope]:
+        head = self.head(stream)
+        stop = head if stop is None else min(stop, head)
+        at = max(0, start)
+        while at < stop:
+            with self.lock:
+                data = self.find(stream, at)
+                if data is None:  # it is still pending in this process
+                    writer = self.writers.get(stream)
+                    if writer is not None:
+                        writer.flush()
+                    data = self.find(stream, at)
+            if data is None:
+                raise malformed("chunk_missing", f"no chunk holds event {at} of stream {stream}")
+            envelope = read_envelope(data)
+            if envelope.stream != stream or not envelope.first_at <= at < envelope.end_at:
+                raise malformed("chunk_malformed", f"the chunk of event {at} of stream {stream} is another one")
+            yield envelope
+            at = envelope.end_at
+
+    def places(self, stream: StreamId) -> PayloadIndex:
+        with self.lock:
+            index = self.indexes.setdefault(stream, PayloadIndex())
+            head = self.stored_head(stream)
+            if index.at < head:
+                for envelope in self.envelopes(stream, index.at, head):
+                    index.places.update((located.number, located) for located in envelope.payloads)
+                    index.end = envelope.payload_end
+                    index.at = envelope.end_at
+            return index
+
+    def located(self, stream: StreamId, number: int) -> Located | None:
+        """The place of a payload; None for one whose number was only reserved.
+
+        Raises:
+            JournalError: `payload_unknown`, `stream_unknown`.
+        """
+        self.head(stream)
+        with self.lock:
+            writer = self.writers.get(stream)
+            index = self.places(stream)
+            end = index.end if writer is None else writer.payload_end
+            place = index.places.get(number)
+            if place is None and writer is not None:
+                place = next((kept for kept in list(writer.kept) if kept.number == number), None)
+        if place is None and not 0 <= number < end:
+            raise JournalError(
+                code="payload_unknown",
+                problem=f"stream {stream} has no payload {number}",
+                remedy=f"it has {end} payloads, numbered from 0" if end else "it has none",
+                stream=stream,
+                number=number,
+            )
+        return place
+
+
+class Writer:
+    """The one implementation of `StreamWriter`."""
+
+    def __init__(self, shelf: Shelf, stream: StreamId, opened: StreamOpened, chunk_size: int, durability: str) -> None:
+        self.shelf = shelf
+        self.stream = stream
+        self.opened = opened
+        self.chunk_size = chunk_size
+        self.durability = durability
+        self.pending: list[Row] = []
+        self.kept: list[Located] = []  # payloads whose place is in no chunk yet
+        self.payload_end = 0
+        self.stored = 0  # events in chunks; with the pending ones, all
+        self.counting = Lock()  # held while stored and pending, or kept and payload_end, change together
+        self.cut: tuple[Chunk, Row, Located | None] | None = None  # chunk being stored, the first it takes of each list
+        self.machine: Machine[CaptureState] = Machine(CAPTURE, CaptureState.IDLE)
+        self.closed = False
+
+    @property
+    def state(self) -> CaptureState:
+        return self.machine.state
+
+    def next_at(self) -> At:
+        with self.counting:
+            return At(self.stored + len(self.pending))
+
+    def append(self, event: Event, time_ns: int | None = None) -> At:
+        self.check()
+        if type(event) in CAPTURE_INPUTS:
+            self.machine.step(event)
+        row = event.row(time.monotonic_ns() if time_ns is None else time_ns)
+        with self.counting:
+            at = At(self.stored + len(self.pending))
+            self.pending.append(row)
+        if len(self.pending) >= self.chunk_size:
+            self.flush()
+        return at
+
+    def check(self) -> None:
+        self.shelf.check_writable()
+        if self.closed:
+            raise JournalError(
+                code="stream_closed",
+                problem=f"the writer of stream {self.stream} was closed",
+                remedy="append before it is closed, or open a new stream",
+                stream=self.stream,
+            )
+
+    def flush(self) -> None:
+        if not self.pending:
+            self.shelf.check()
+            return
+        self.check()
+        shelf = self.shelf
+        with shelf.lock:
+            if self.cut is not None:  # an interrupt fell into the last flush
+                shelf.recount()
+                if shelf.stored_head(self.stream) >= self.cut[0].end_at:
+                    self.finish(*self.cut)
+                self.cut = None
+            left = len(self.pending)
+            while left > 0:
+                rows = self.pending[: min(left, CHUNK_ROWS * 16)]
+                with self.counting:  # after the rows were taken: what they name was kept before they were appended
+                    kept, payload_end = tuple(self.kept), self.payload_end
+                chunk = shelf.packer.chunk(rows, Seq(shelf.next_seq), self.stream, At(self.stored), payload_end, kept)
+                self.cut = (chunk, rows[0], kept[0] if kept else None)
+                shelf.add(chunk)
+                self.finish(*self.cut)
+                left -= chunk.count
+            shelf.flushed(self)
+
+    def finish(self, chunk: Chunk, first: Row, kept: Located | None) -> None:
+        """Let go of what a chunk has taken. After an interrupt it is run again, so it looks before it deletes."""
+        with self.counting:
+            if self.pending and self.pending[0] is first:
+                del self.pending[: chunk.count]
+            if self.kept and self.kept[0] is kept:
+                del self.kept[: len(chunk.payloads)]
+            self.stored = chunk.end_at
+        self.cut = None
+
+    def commit(self) -> None:
+        self.flush()
+        self.shelf.commit()
+
+    def keep(self, data: Buffer) -> int:
+        self.check()
+        place = self.shelf.payloads.write(data)
+        with self.counting:
+            number = self.payload_end
+            self.kept.append(Located(number, *place))
+            self.payload_end = number + 1
+        return number
+
+    def reserve(self) -> int:
+        with self.counting:
+            number = self.payload_end
+            self.payload_end = number + 1
+        return number
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        if self.shelf.is_forked:
+            return
+        self.commit()
+        self.closed = True
+        self.shelf.writers.pop(self.stream, None)
+
+
+class JournalUser:
+    """What a user of a journal holds: reading for all journals, and its own writers."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.opened_here: list[Writer] = []
+
+    def begin(self, opened: StreamOpened, chunk_size: int, durability: str) -> Writer:
+        self.opened_here = [writer for writer in self.opened_here if not writer.closed]
+        writer = self.shelf.begin(opened, chunk_size, durability)
+        self.opened_here.append(writer)
+        return writer
+
+    def check(self) -> None:
+        """Refuse when this user has let go of the journal, or it cannot be used any more."""
+        self.shelf.check()
+
+    def streams(self) -> list[StreamInfo]:
+        self.check()
+        with self.shelf.lock:
+            writers = dict(self.shelf.writers)
+            numbers = [StreamId(number) for number in range(self.shelf.stream_count())]
+        return [self.info(stream, writers.get(stream)) for stream in numbers]
+
+    def info(self, stream: StreamId, writer: Writer | None) -> StreamInfo:
+        opened: Event = next(self.events(stream, 0, 1)).event if writer is None else writer.opened
+        if not isinstance(opened, StreamOpened):
+            raise JournalError(
+                code="stream_malformed",
+                problem=f"stream {stream} does not begin with its header",
+                remedy="open a copy of the journal, or one from before the damage",
+                stream=stream,
+            )
+        return StreamInfo(stream, opened, self.head(stream))
+
+    def head(self, stream: StreamId) -> int:
+        self.check()
+        return self.shelf.head(stream)
+
+    def rows(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Sequence[Row]]:
+        self.check()
+        for envelope in self.shelf.envelopes(stream, start, stop):
+            rows = envelope.rows(self.shelf.written_by)
+            skip = max(0, start - envelope.first_at)
+            end = envelope.count if stop is None else min(envelope.count, stop - envelope.first_at)
+            yield rows if skip == 0 and end == envelope.count else rows[skip:end]
+
+    def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
+        self.check()
+        for envelope in self.shelf.envelopes(stream, start, stop):
+            rows = envelope.rows(self.shelf.written_by)
+            first = max(0, start - envelope.first_at)
+            end = envelope.count if stop is None else min(envelope.count, stop - envelope.first_at)
+            for place in range(first, end):
+                row = rows[place]
+                seq, at = Seq(envelope.first_seq + place), At(envelope.first_at + place)
+                yield Stamped(seq, stream, at, row[1], event_of(row))
+
+    def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
+        self.check()
+        located = self.shelf.located(stream, number)
+        if located is None:
+            raise JournalError(
+                code="payload_not_stored",
+                problem=f"the bytes of payload {number} were never stored; its tensor is held by the capture alone",
+                remedy="read it while the capture is live, or capture with its bytes kept",
+                stream=stream,
+                number=number,
+            )
+        return self.shelf.payloads.read(located)
+
+    def payload_size(self, stream: StreamId, number: int) -> int | None:
+        self.check()
+        located = self.shelf.located(stream, number)
+        return None if located is None else located.nbytes
+
+
+# In memory ----------------------------------------------------------------------------------------
+
+
+class MemoryShelf(Shelf):
+    """Chunks in a list."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryPayloads())
+        self.chunks = ChunkList()
+
+    def add(self, chunk: Chunk) -> None:
+        self.chunks.add(chunk)
+        self.next_seq = chunk.end_seq
+
+    def recount(self) -> None:
+        self.next_seq = self.chunks.end_seq()
+
+    def find(self, stream: StreamId, at: int) -> bytes | None:
+        chunk = self.chunks.find(stream, at)
+        return None if chunk is None else chunk.data
+
+    def stored_head(self, stream: StreamId) -> int:
+        return self.chunks.head(stream)
+
+    def stream_count(self) -> int:
+        return len(self.chunks.of)
+
+
+class MemoryJournal(JournalUser):
+    """A journal that lives as long as the process. Payloads it gives may not be written to."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryShelf())
+
+    @property
+    def path(self) -> None:
+        return None
+
+    def open_stream(self, opened: StreamOpened) -> Writer:
+        return self.begin(opened, CHUNK_ROWS, "close")
+
+    def close(self) -> None:
+        for writer in self.opened_here:
+            writer.close()

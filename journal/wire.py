@@ -1,0 +1,579 @@
+"""The stored form of events: chunks of rows as msgpack, decoded under limits and lifted to the present version.
+
+A chunk value is the msgpack array ``[format, first seq, stream, first at, number of rows,
+((type number, name, version), ...), (payload numbers given out so far, ((number, segment, offset, bytes,
+digest), ...)), rows]`` followed by its CRC-32, little-endian. The rows are packed at once, as a nested
+binary, so that an envelope is read without them. A row is ``(type number, time in ns, *fields)``; a type
+number means what the chunk's own table says.
+
+Rule  A type or version that this process does not know is refused, never skipped; stored bytes are never
+      rewritten: an upcaster lifts an old row on reading.
+Note  Every declared length is known to be backed by bytes before anything is built: `skip` walks a message
+      without building it, so what a message can make us allocate is a small multiple of its own size.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+import zlib
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, lru_cache
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, Union, cast
+
+import attrs
+import msgpack
+
+from journal.errors import JournalCorrupt, JournalError
+from journal.events import EVENTS_BY_NAME, event_class
+from journal.events.base import At, Event, Row, Seq, StreamId
+from journal.events.template import BIG_INT, BYTES, DEEP, DICT, LONG, LONG_TEXT, OPAQUE, SET, TEXT, TUPLE
+
+FORMAT: Final = 1
+"""Version of the journal's layout and of a chunk's envelope."""
+
+MAX_CHUNK_BYTES: Final = 64 << 20
+"""No chunk is longer; one event may not be either."""
+
+SPLIT_BYTES: Final = 8 << 20
+"""Rows that pack to more than this are cut into several chunks."""
+
+MAX_CHUNK_ROWS: Final = 1 << 16
+MAX_TYPES: Final = 1 << 12
+MAX_DEPTH: Final = 200
+"""Deeper values are cut off when an event is packed; msgpack's own limit is above it."""
+
+
+# Payloads and envelopes ---------------------------------------------------------------------------
+
+
+class Located(NamedTuple):
+    """Where the bytes of one payload are."""
+
+    number: int
+    segment: int
+    offset: int
+    nbytes: int
+    digest: bytes  # XXH3-128; empty where the bytes never leave the process
+
+
+@attrs.define(frozen=True, slots=True)
+class Chunk:
+    """Some rows of one stream, packed, with their place in the journal."""
+
+    first_seq: Seq
+    stream: StreamId
+    first_at: At
+    count: int
+    payloads: tuple[Located, ...]
+    data: bytes
+
+    @property
+    def end_seq(self) -> Seq:
+        return Seq(self.first_seq + self.count)
+
+    @property
+    def end_at(self) -> At:
+        return At(self.first_at + self.count)
+
+
+@attrs.define(frozen=True, slots=True)
+class Envelope:
+    """A chunk as read: everything but its rows, which are decoded on demand."""
+
+    first_seq: Seq
+    stream: StreamId
+    first_at: At
+    count: int
+    types: tuple[tuple[int, str, int], ...]
+    payload_end: int
+    payloads: tuple[Located, ...]
+    body: bytes
+
+    @property
+    def end_at(self) -> At:
+        return At(self.first_at + self.count)
+
+    def rows(self, written_by: str | None = None) -> Sequence[Row]:
+        """The rows, with this process's type numbers, lifted to its versions.
+
+        Args:
+            written_by: Version of the package that wrote the journal, for the refusal to name.
+
+        Raises:
+            JournalCorrupt: `event_malformed`.
+            JournalError: `event_unknown`, `event_version_newer`, `event_upcaster_missing`.
+        """
+        plan = plan_for(self.types, written_by)
+        rows = as_tuple(decoded(self.body, "event_malformed"))
+        if rows is None or len(rows) != self.count:
+            raise malformed("event_malformed", "the rows of a chunk are not as many as its envelope says")
+        widths = plan.widths
+        try:
+            for row in rows:
+                kind = row[0]
+                if type(kind) is not int or widths[kind] not in (len(row), -1) or type(row[1]) is not int:
+                    raise malformed("event_malformed", f"a row of type {kind!r} has {len(row)} fields")
+        except (KeyError, IndexError, TypeError) as exc:
+            raise malformed("event_malformed", "a row does not start with a type of its chunk and a time") from exc
+        return rows if plan.lifts is None else lifted(rows, plan.lifts)
+
+
+# Packing ------------------------------------------------------------------------------------------
+
+
+class ChunkPacker:
+    """Packs rows into chunks. Holds a reused buffer, so each needs a lock of its own around it."""
+
+    def __init__(self) -> None:
+        self.pack: Callable[[object], bytes] = msgpack.Packer(autoreset=True).pack
+        self.tables: dict[frozenset[int], tuple[tuple[int, str, int], ...]] = {}
+
+    def chunk(
+        self,
+        rows: list[Row],
+        first_seq: Seq,
+        stream: StreamId,
+        first_at: At,
+        payload_end: int,
+        payloads: tuple[Located, ...],
+    ) -> Chunk:
+        """One chunk of as many of ``rows`` as fit, from the first on.
+
+        A value that msgpack has no form for is replaced by its template tag; the event is kept.
+
+        Raises:
+            JournalError: `event_malformed`, for a row that is not of its class; `event_too_large`.
+        """
+        self.check(rows)
+        body = self.body(rows)
+        while len(body) > SPLIT_BYTES and len(rows) > 1:
+            rows = rows[: max(1, len(rows) * SPLIT_BYTES // (2 * len(body)))]
+            body = self.body(rows)
+        if len(body) > MAX_CHUNK_BYTES // 2:
+            body = self.shortened(rows[0])
+        table = self.table(frozenset([row[0] for row in rows]))
+        head = (FORMAT, first_seq, stream, first_at, len(rows), table, (payload_end, payloads), body)
+        data = self.pack(head)
+        if len(data) > MAX_CHUNK_BYTES:
+            raise too_large(len(data))
+        return Chunk(first_seq, stream, first_at, len(rows), payloads, data + zlib.crc32(data).to_bytes(4, "little"))
+
+    def check(self, rows: list[Row]) -> None:
+        widths = local_widths(len(EVENTS_BY_NAME))
+        for row in rows:
+            if len(row) != widths[row[0]]:
+                cls = event_class(row[0])
+                raise JournalError(
+                    code="event_malformed",
+                    problem=f"a row of {cls.event_name} has {len(row)} fields where {widths[row[0]]} are due",
+                    remedy="append the type number, the time and every field of the class, in its order",
+                    name=cls.event_name,
+                )
+
+    def body(self, rows: list[Row]) -> bytes:
+        try:
+            return self.pack(rows)
+        except (OverflowError, UnicodeError, TypeError, ValueError):
+            return self.pack([storable(row) for row in rows])
+
+    def shortened(self, row: Row) -> bytes:
+        """One row that is too long for a chunk, its longest texts and containers cut."""
+        body = b""
+        for limit in (1 << 16, 1 << 10, 1 << 4):
+            body = self.pack([storable(row, limit)])
+            if len(body) <= MAX_CHUNK_BYTES // 2:
+                return body
+        raise too_large(len(body))
+
+    def table(self, kinds: frozenset[int]) -> tuple[tuple[int, str, int], ...]:
+        table = self.tables.get(kinds)
+        if table is None:
+            classes = [event_class(kind) for kind in sorted(kinds)]
+            table = self.tables[kinds] = tuple((cls.type_id, cls.event_name, cls.event_version) for cls in classes)
+        return table
+
+
+@lru_cache(maxsize=4)
+def local_widths(registered: int) -> tuple[int, ...]:
+    """Length of a row of each of the ``registered`` types of this process."""
+    return tuple(len(event_class(kind).fields) + 2 for kind in range(registered))
+
+
+def storable(row: Row, limit: int | None = None) -> Row:
+    """The row with everything that msgpack has no form for replaced by its template tag.
+
+    Args:
+        row: Any row.
+        limit: Also cut texts, bytes and containers longer than this.
+    """
+    cls = event_class(row[0])
+    fields: list[Any] = []
+    for value, fits in zip(row[2:], checks_of(cls.type_id), strict=True):
+        plain = plain_of(value, True, limit, 0)
+        if not fits(plain):
+            bare = plain_of(value, False, limit, 0)  # a field that must be text stays text
+            plain = bare if fits(bare) else plain
+        fields.append(plain)
+    return (row[0], row[1], *fields)
+
+
+def plain_of(value: Any, tagged: bool, limit: int | None, depth: int) -> Any:
+    kind = type(cast("object", value))
+    if value is None or kind is bool:
+        return value
+    if issubclass(kind, int):
+        number = int(value)
+        return number if -(1 << 63) <= number < 1 << 64 else (BIG_INT, int_text(number))
+    if issubclass(kind, float):
+        return float(value)
+    if issubclass(kind, str):
+        return plain_text(value, tagged, limit)
+    if issubclass(kind, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        return (BYTES, len(data)) if limit is not None and len(data) > limit else data
+    if depth >= MAX_DEPTH:
+        return (DEEP,)
+    if issubclass(kind, (tuple, list)):
+        return plain_items(TUPLE, value, tagged, limit, depth, head=())
+    if issubclass(kind, (set, frozenset)):
+        return plain_items(SET, list(value), tagged, limit, depth, head=(SET,))
+    if issubclass(kind, dict):
+        flat = [part for pair in value.items() for part in pair]
+        return plain_items(DICT, flat, tagged, limit, depth, head=(DICT,))
+    # Only numpy's scalars are asked for their text: that of a tensor or a foreign object may run anything.
+    text = str(value)[:100] if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 else ""
+    return (OPAQUE, f"{kind.__module__}.{kind.__qualname__}", text)
+
+
+def plain_items(
+    tag: int, items: Sequence[Any], tagged: bool, limit: int | None, depth: int, head: tuple[int, ...]
+) -> tuple[Any, ...]:
+    if limit is not None and len(items) > limit:
+        first = tuple(plain_of(item, tagged, limit, depth + 2) for item in items[:limit])
+        return (LONG, tag, first, len(items))
+    return head + tuple([plain_of(item, tagged, limit, depth + 1) for item in items])
+
+
+def plain_text(value: str, tagged: bool, limit: int | None) -> Any:
+    text = str.encode(value, "utf-8", "backslashreplace").decode()
+    if limit is not None and len(text) > limit:
+        return (LONG_TEXT, text[:limit], len(text)) if tagged else text[:limit]
+    return (TEXT, text) if tagged and text != value else text
+
+
+def int_text(number: int) -> str:
+    """Decimal digits, or hexadecimal ones where Python refuses to write so many decimal ones."""
+    limit = sys.get_int_max_str_digits() if hasattr(sys, "get_int_max_str_digits") else 0
+    return hex(number) if limit and number.bit_length() > 3 * limit else str(number)
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read_envelope(data: bytes) -> Envelope:
+    """The envelope of a stored chunk.
+
+    Raises:
+        JournalCorrupt: `chunk_checksum`, `chunk_malformed`.
+        JournalError: `journal_newer`, for a chunk of a later format.
+    """
+    if not 4 < len(data) <= MAX_CHUNK_BYTES + 4:
+        raise malformed("chunk_malformed", f"a chunk of {len(data)} bytes")
+    view = memoryview(data)[:-4]
+    if zlib.crc32(view).to_bytes(4, "little") != data[-4:]:
+        raise malformed("chunk_checksum", "the bytes of a chunk do not match their checksum")
+    parts = as_tuple(decoded(view, "chunk_malformed"))
+    if not parts or not is_count(parts[0]):
+        raise malformed("chunk_malformed", "a chunk does not start with its format")
+    if parts[0] > FORMAT:
+        raise newer_format(parts[0], None)
+    if parts[0] != FORMAT or len(parts) != 8 or not all(map(is_count, parts[1:5])):
+        raise malformed("chunk_malformed", "an envelope without its eight parts")
+    _, first_seq, stream, first_at, count, table, payloads, body = parts
+    if not 1 <= count <= MAX_CHUNK_ROWS or type(body) is not bytes:
+        raise malformed("chunk_malformed", "a chunk without rows")
+    types_used, kept = as_tuple(table), as_tuple(payloads)
+    if types_used is None or len(types_used) > MAX_TYPES or not all(map(is_type_entry, types_used)):
+        raise malformed("chunk_malformed", "a table of types that is none")
+    entries = None if kept is None or len(kept) != 2 or not is_count(kept[0]) else as_tuple(kept[1])
+    if kept is None or entries is None or not all(is_payload_entry(entry, kept[0]) for entry in entries):
+        raise malformed("chunk_malformed", "a table of payloads that is none")
+    located = tuple(Located(*entry) for entry in entries)
+    return Envelope(Seq(first_seq), StreamId(stream), At(first_at), count, types_used, kept[0], located, body)
+
+
+def as_tuple(value: Any) -> tuple[Any, ...] | None:
+    if type(cast("object", value)) is not tuple:
+        return None
+    items: tuple[Any, ...] = value
+    return items
+
+
+def is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def is_type_entry(entry: object) -> bool:
+    match entry:
+        case (int() as kind, str(), int() as version):
+            return is_count(kind) and is_count(version)
+        case _:
+            return False
+
+
+def is_payload_entry(entry: object, payload_end: int) -> bool:
+    match entry:
+        case (int() as number, int() as segment, int() as offset, int() as nbytes, bytes() as digest):
+            return all(map(is_count, (number, segment, offset, nbytes))) and number < payload_end and len(digest) <= 16
+        case _:
+            return False
+
+
+def decoded(data: bytes | memoryview, code: str) -> Any:
+    """One message of plain values; arrays become tuples and a map becomes its template.
+
+    Raises:
+        JournalCorrupt: ``code``, whatever is wrong with the bytes.
+    """
+    try:
+        walk = msgpack.Unpacker(None, max_buffer_size=max(1, len(data)))
+        walk.feed(data)
+        walk.skip()
+        return msgpack.unpackb(
+            data,
+            use_list=False,
+            strict_map_key=False,
+            object_pairs_hook=map_template,
+            ext_hook=refuse_ext,
+            max_ext_len=0,
+        )
+    # msgpack: ValueError and its kin for bad bytes, its own UnpackException for bytes that end too soon
+    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, msgpack.UnpackException) as exc:
+        raise malformed(code, f"bytes that are not one whole msgpack value ({type(exc).__name__})") from exc
+
+
+def map_template(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:
+    return (DICT, *(part for pair in pairs for part in pair))
+
+
+def refuse_ext(code: int, data: bytes) -> Any:
+    raise ValueError(f"extension type {code}")
+
+
+# Versions -----------------------------------------------------------------------------------------
+
+Upcaster = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+"""Fields of one version, in order, to the fields of the next."""
+
+UPCASTERS: Final[dict[tuple[str, int], Upcaster]] = {}
+
+UpcasterT = TypeVar("UpcasterT", bound=Upcaster)
+
+
+def upcaster(name: str, *, from_version: int) -> Callable[[UpcasterT], UpcasterT]:
+    """Register the step that lifts event ``name`` from ``from_version`` to the version after it."""
+
+    def register(step: UpcasterT) -> UpcasterT:
+        UPCASTERS[name, from_version] = step
+        plan_for.cache_clear()
+        return step
+
+    return register
+
+
+Lifts: TypeAlias = "dict[int, tuple[int, int, tuple[Upcaster, ...]]]"
+"""By stored type number: the number here, the row length here, the steps."""
+
+
+@attrs.define(frozen=True, slots=True)
+class Plan:
+    """How to read the rows of a chunk with one table of types."""
+
+    widths: dict[int, int]  # row length by stored type number; -1 where only an upcaster knows
+    lifts: (
+        dict[int, tuple[int, int, tuple[Upcaster, ...]]] | None
+    )  # local number, width, steps; None: rows stand as stored
+
+
+@lru_cache(maxsize=256)
+def plan_for(table: tuple[tuple[int, str, int], ...], written_by: str | None) -> Plan:
+    widths: dict[int, int] = {}
+    lifts: Lifts = {}
+    same = True
+    for kind, name, version in table:
+        cls = EVENTS_BY_NAME.get(name)
+        if cls is None:
+            raise unreadable("event_unknown", f"event {name!r} is not known here", name, version, written_by)
+        if version > cls.event_version:
+            problem = f"event {name!r} has version {version}; this package knows up to {cls.event_version}"
+            raise unreadable("event_version_newer", problem, name, version, written_by)
+        steps = [UPCASTERS.get((name, step)) for step in range(version, cls.event_version)]
+        if kind in widths or version < 1 or None in steps:
+            problem = f"nothing lifts event {name!r} from version {version} to {cls.event_version}"
+            raise unreadable("event_upcaster_missing", problem, name, version, written_by)
+        width = len(cls.fields) + 2
+        widths[kind] = -1 if steps else width
+        lifts[kind] = (cls.type_id, width, tuple(step for step in steps if step is not None))
+        same = same and kind == cls.type_id and not steps
+    return Plan(widths, None if same else lifts)
+
+
+def lifted(rows: Sequence[Row], lifts: Lifts) -> Sequence[Row]:
+    made: list[Row] = []
+    for row in rows:
+        kind, width, steps = lifts[row[0]]
+        fields = row[2:]
+        try:
+            for step in steps:
+                fields = step(fields)
+        except Exception as exc:  # an upcaster meets whatever was stored
+            raise malformed("event_malformed", f"a row of {event_class(kind).event_name} cannot be lifted") from exc
+        if len(fields) + 2 != width:
+            raise malformed("event_malformed", f"a row of {event_class(kind).event_name} has {len(fields) + 2} fields")
+        made.append((kind, row[1], *fields))
+    return made
+
+
+def event_of(row: Row) -> Event:
+    """The event a row stands for.
+
+    Args:
+        row: As `Envelope.rows` gives it.
+
+    Raises:
+        JournalCorrupt: `event_malformed`, when a field is not of the type its class declares.
+    """
+    cls = event_class(row[0])
+    values = row[2:]
+    if len(values) != len(cls.fields):
+        raise malformed("event_malformed", f"a row of {cls.event_name} has {len(row)} fields")
+    for name, value, fits in zip(cls.fields, values, checks_of(cls.type_id), strict=True):
+        if not fits(value):
+            raise malformed("event_malformed", f"{cls.event_name}.{name} holds a {type(value).__name__}")
+    return cls(**dict(zip(cls.fields, values, strict=True)))
+
+
+Check = Callable[[Any], bool]
+
+
+@cache
+def checks_of(kind: int) -> tuple[Check, ...]:
+    """One test per field of an event class, from its annotation."""
+    cls = event_class(kind)
+    hints = typing.get_type_hints(cls)
+    return tuple(check_of(hints[field]) for field in cls.fields)
+
+
+def check_of(hint: Any) -> Check:
+    """A test for plain values of a type that event classes declare."""
+    if hint is None or hint is type(None):
+        return is_none
+    if isinstance(hint, typing.NewType):
+        return check_of(hint.__supertype__)
+    if isinstance(hint, type) and typing.get_origin(hint) is None:
+        return exact(hint)
+    origin = typing.get_origin(hint)
+    inner = typing.get_args(hint)
+    if origin is Literal:
+        return one_of(frozenset(inner))
+    if origin in (Union, types.UnionType):
+        return any_of(tuple(check_of(part) for part in inner))
+    if origin is tuple:
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            return is_tuple if is_plain(inner[0]) else tuple_of(check_of(inner[0]))
+        return shape_of(tuple(check_of(part) for part in inner))
+    return is_any
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether a type is the recursive one that every stored value has."""
+    return isinstance(hint, typing.ForwardRef) or (
+        typing.get_origin(hint) is not None and bytes in typing.get_args(hint)
+    )
+
+
+def is_any(value: object) -> bool:
+    return True
+
+
+def is_none(value: object) -> bool:
+    return value is None
+
+
+def is_tuple(value: object) -> bool:
+    return isinstance(value, tuple)
+
+
+def exact(kind: type) -> Check:
+    return lambda value: type(value) is kind
+
+
+def one_of(choices: frozenset[Hashable]) -> Check:
+    return lambda value: isinstance(value, str) and value in choices
+
+
+def any_of(checks: tuple[Check, ...]) -> Check:
+    return lambda value: any(check(value) for check in checks)
+
+
+def tuple_of(check: Check) -> Check:
+    def fits(value: object) -> bool:
+        items = as_tuple(value)
+        return items is not None and all(map(check, items))
+
+    return fits
+
+
+def shape_of(checks: tuple[Check, ...]) -> Check:
+    def fits(value: object) -> bool:
+        items = as_tuple(value)
+        if items is None or len(items) != len(checks):
+            return False
+        return all(check(item) for check, item in zip(checks, items, strict=True))
+
+    return fits
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+
+def malformed(code: str, problem: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        code=code,
+        problem=f"stored bytes are damaged or were not written by this package: {problem}",
+        remedy="open a copy of the journal, or one from before the damage",
+    )
+
+
+def unreadable(code: str, problem: str, name: str, version: int, written_by: str | None) -> JournalError:
+    wanted = f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"
+    return JournalError(
+        code=code,
+        problem=problem,
+        remedy=f"read this journal with {wanted} or a later one",
+        name=name,
+        version=version,
+        written_by=written_by,
+    )
+
+
+def newer_format(found: int, written_by: str | None) -> JournalError:
+    wanted = f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"
+    return JournalError(
+        code="journal_newer",
+        problem=f"the journal has format {found}; this package knows up to {FORMAT}",
+        remedy=f"open it with {wanted} or a later one",
+        format=found,
+        written_by=written_by,
+    )
+
+
+def too_large(nbytes: int) -> JournalError:
+    return JournalError(
+        code="event_too_large",
+        problem=f"one event takes {nbytes} bytes even after its long values were cut",
+        remedy=f"an event may take {MAX_CHUNK_BYTES} bytes; keep large data as a payload",
+        nbytes=nbytes,
+    )

@@ -1,0 +1,23 @@
+"""What tests of every part use: the two journals, and how hypothesis runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from journal import Journal, LmdbJournal, MemoryJournal
+
+# A law may use one journal for all its examples: each takes a stream of its own.
+settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.load_profile("project")
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def any_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
+    """An empty journal, once in memory and once on disk."""
+    journal = MemoryJournal() if request.param == "memory" else LmdbJournal(tmp_path / "any.journal", sync="none")
+    yield journal
+    journal.close()

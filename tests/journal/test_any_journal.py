@@ -1,0 +1,492 @@
+"""What every journal promises: the one in memory and the one on disk pass the same suite.
+
+The state machine at the end drives both side by side, against plain lists.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import linecache
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
+
+import journal.lmdb_log
+import journal.log
+from journal import (
+    CaptureState,
+    Event,
+    IllegalTransition,
+    Journal,
+    JournalError,
+    LmdbJournal,
+    MemoryJournal,
+    StreamId,
+    StreamWriter,
+)
+from journal.events import (
+    BranchTaken,
+    CaptureRequested,
+    CaptureSettled,
+    ForwardRaised,
+    OpExecuted,
+    StreamOpened,
+)
+from journal.lifecycle import CAPTURE_INPUTS
+from tests.strategies import any_event, capture_streams, opened, payload_bytes, payloads_named, write_stream
+
+
+def branch(number: int) -> BranchTaken:
+    return BranchTaken(value=number, result=True, site=0, call=0)
+
+
+def branch_row(number: int) -> tuple[Any, ...]:
+    return branch(number).row(number)
+
+
+def read(journal: Journal, stream: StreamId, start: int = 0, stop: int | None = None) -> list[Event]:
+    return [stamped.event for stamped in journal.events(stream, start, stop)]
+
+
+# Laws -----------------------------------------------------------------------------------------------
+
+
+@given(events=capture_streams(), flushes=st.sets(st.integers(0, 40)))
+def test_what_was_appended_is_read_back_in_order(any_journal: Journal, events: list[Event], flushes: set[int]) -> None:
+    header = events[0]
+    assert isinstance(header, StreamOpened)
+    writer = any_journal.open_stream(header)
+    for at, event in enumerate(events[1:], start=1):
+        for number in payloads_named(event):
+            writer.keep(payload_bytes(number))
+        assert writer.next_at() == at
+        assert writer.append(event, 1000 * at) == at
+        if at in flushes:
+            writer.flush()
+        assert any_journal.head(writer.stream) == at + 1
+    stamped = list(any_journal.events(writer.stream))
+    assert [one.event for one in stamped] == events
+    assert [one.at for one in stamped] == list(range(len(events)))
+    assert [one.time_ns for one in stamped[1:]] == [1000 * at for at in range(1, len(events))]
+    assert [row for run in any_journal.rows(writer.stream) for row in run] == [
+        one.event.row(one.time_ns) for one in stamped
+    ]
+
+
+@given(
+    events=st.lists(any_event().filter(lambda event: type(event) not in CAPTURE_INPUTS), max_size=12),
+    flushes=st.sets(st.integers(1, 12)),
+    start=st.integers(0, 14),
+    stop=st.integers(0, 14) | st.none(),
+)
+def test_reading_a_part_gives_that_part(
+    any_journal: Journal, events: list[Event], flushes: set[int], start: int, stop: int | None
+) -> None:
+    header = opened()
+    writer = any_journal.open_stream(header)
+    for at, event in enumerate(events, start=1):
+        writer.append(event)
+        if at in flushes:
+            writer.flush()
+    assert read(any_journal, writer.stream, start, stop) == [header, *events][start:stop]
+    rows = [row for run in any_journal.rows(writer.stream, start, stop) for row in run]
+    assert [row[0] for row in rows] == [event.type_id for event in [header, *events][start:stop]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=30))
+def test_seqs_are_dense_over_all_streams_of_a_journal(any_journal: Journal, steps: list[tuple[int, bool]]) -> None:
+    writers = [any_journal.open_stream(opened()) for _ in range(3)]
+    for number, flush in steps:
+        writers[number].append(branch(number))
+        if flush:
+            writers[number].flush()
+    stamped = [one for info in any_journal.streams() for one in any_journal.events(info.stream)]
+    assert sorted(one.seq for one in stamped) == list(range(len(stamped)))
+    for info in any_journal.streams():
+        seqs = [one.seq for one in stamped if one.stream == info.stream]
+        assert seqs == sorted(seqs)
+
+
+@given(st.lists(st.binary(max_size=40) | st.none(), max_size=10))
+def test_a_payload_is_what_was_kept(any_journal: Journal, payloads: list[bytes | None]) -> None:
+    writer = any_journal.open_stream(opened())
+    for number, data in enumerate(payloads):
+        assert (writer.reserve() if data is None else writer.keep(data)) == number
+        if number % 3 == 2:
+            writer.append(branch(number))
+            writer.flush()
+    for number, data in enumerate(payloads):
+        assert any_journal.payload_size(writer.stream, number) == (None if data is None else len(data))
+        if data is not None:
+            assert bytes(any_journal.payload(writer.stream, number)) == data
+
+
+@given(capture_streams())
+def test_every_payload_that_an_event_names_is_there(any_journal: Journal, events: list[Event]) -> None:
+    writer = write_stream(any_journal, events)
+    for event in read(any_journal, writer.stream):
+        for number in payloads_named(event):
+            assert bytes(any_journal.payload(writer.stream, number)) == payload_bytes(number)
+
+
+# Appending ------------------------------------------------------------------------------------------
+
+
+def test_rows_may_be_appended_straight_to_the_pending_list(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    for number in range(1, 1001):
+        writer.pending.append(branch_row(number))
+        if len(writer.pending) >= writer.chunk_size:
+            writer.flush()
+    assert writer.next_at() == any_journal.head(writer.stream) == 1001
+    assert read(any_journal, writer.stream, 1) == [branch(number) for number in range(1, 1001)]
+
+
+def test_rows_read_back_are_plain_tuples(any_journal: Journal) -> None:
+    class Size(tuple[int, ...]):
+        """As torch.Size is."""
+
+    writer = any_journal.open_stream(opened())
+    kept = writer.keep(b"1")
+    event = OpExecuted(
+        function=0,
+        site=0,
+        call=0,
+        thread=0,
+        duration_ns=1,
+        mode=0,
+        args=((),),
+        kwargs=(),
+        inputs=(0,),
+        writers=None,
+        written=None,
+        first=1,
+        outputs=((Size((2, 3)), "float32", (kept, 0, None)),),
+        container=None,
+        autocast=None,
+        rng=None,
+    )
+    writer.pending.append(event.row(5))
+    (row,) = next(iter(any_journal.rows(writer.stream, 1)))
+    assert row == event.row(5)
+    assert type(row[2 + OpExecuted.fields.index("outputs")][0][0]) is tuple
+
+
+def test_the_time_of_an_event_is_now_unless_it_is_given(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    before = time.monotonic_ns()
+    writer.append(branch(1))
+    writer.append(branch(2), 7)
+    first, second = any_journal.events(writer.stream, 1)
+    assert before <= first.time_ns <= time.monotonic_ns()
+    assert second.time_ns == 7
+
+
+def test_events_of_several_threads_are_all_there_each_thread_in_order(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    done = threading.Event()
+
+    def run(thread: int) -> None:
+        for number in range(2000):
+            writer.pending.append(BranchTaken(value=number, result=True, site=thread, call=0).row(0))
+
+    def flush() -> None:
+        while not done.is_set():
+            at = writer.next_at()
+            writer.flush()
+            assert writer.next_at() >= at
+
+    flusher = threading.Thread(target=flush)
+    threads = [threading.Thread(target=run, args=(thread,)) for thread in range(3)]
+    flusher.start()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    flusher.join()
+    events = read(any_journal, writer.stream, 1)
+    assert len(events) == writer.next_at() - 1 == 6000
+    for thread in range(3):
+        values = [event.value for event in events if isinstance(event, BranchTaken) and event.site == thread]
+        assert values == list(range(2000))
+
+
+def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal: Journal) -> None:
+    """Interrupts a flush at its first line, its second, and so on, in this package's code.
+
+    Not where a with statement stands: its line is met again on leaving, before the lock is given back, and
+    Python looks for no interrupt there.
+    """
+    files = {journal.log.__file__, journal.lmdb_log.__file__}
+    writer = any_journal.open_stream(opened())
+    appended = 1
+    for stop in range(10_000):
+        for _ in range(3):
+            writer.pending.append(branch_row(appended))
+            appended += 1
+        kept = writer.keep(payload_bytes(stop))
+        lines = 0
+
+        def trace(frame: FrameType, what: str, arg: object, stop: int = stop) -> Any:
+            nonlocal lines
+            if frame.f_code.co_filename not in files:
+                return None
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            if what == "line" and not line.lstrip().startswith("with "):
+                lines += 1
+                if lines > stop:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            writer.commit()
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.settrace(before)
+        assert writer.next_at() == appended or interrupted
+        if not interrupted:
+            break
+    else:
+        pytest.fail("a flush of 10,000 lines")
+    writer.commit()
+    assert writer.next_at() == any_journal.head(writer.stream) == appended
+    stamped = list(any_journal.events(writer.stream))
+    assert [one.event for one in stamped[1:]] == [branch(number) for number in range(1, appended)]
+    assert [one.seq for one in stamped] == list(range(appended))
+    for number in range(kept + 1):
+        assert bytes(any_journal.payload(writer.stream, number)) == payload_bytes(number)
+
+
+# The capture's machine ------------------------------------------------------------------------------
+
+
+def test_an_illegal_event_is_refused_and_not_appended(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    assert writer.state is CaptureState.IDLE
+    with pytest.raises(IllegalTransition) as refused:
+        writer.append(CaptureSettled(torch_restored=True))
+    assert refused.value.fields["state"] == "idle"
+    assert refused.value.fields["event"] == "CaptureSettled"
+    assert writer.state is CaptureState.IDLE
+    assert any_journal.head(writer.stream) == 1
+
+
+def test_a_legal_event_moves_the_capture(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    writer.append(
+        CaptureRequested(
+            backend="torch", model_class="M", model_qualname="m.M", options=(), save="all", stop_after=None
+        )
+    )
+    assert writer.state is CaptureState.PREPARING
+    writer.append(ForwardRaised(exception="builtins.ValueError", message="no"))
+    writer.append(CaptureSettled(torch_restored=True))
+    assert writer.state is CaptureState.SETTLED
+
+
+# Streams, payloads and refusals ---------------------------------------------------------------------
+
+
+def test_streams_are_listed_with_their_headers_and_heads(any_journal: Journal) -> None:
+    assert any_journal.streams() == []
+    writers = [any_journal.open_stream(opened(label)) for label in ("one", "two")]
+    writers[1].append(branch(1))
+    assert [(info.stream, info.opened.label, info.head) for info in any_journal.streams()] == [
+        (0, "one", 1),
+        (1, "two", 2),
+    ]
+
+
+def test_a_payload_is_a_copy_of_any_contiguous_buffer(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    array = (ctypes.c_float * 3)(1.0, 2.0, 3.0)
+    buffers = [bytearray(b"abc"), memoryview(b"abcdef")[2:4], array, b""]
+    before = [memoryview(buffer).tobytes() for buffer in buffers]
+    numbers = [writer.keep(buffer) for buffer in buffers]
+    buffers[0][0] = 0
+    array[1] = 9.0
+    writer.append(branch(1))
+    assert [bytes(any_journal.payload(writer.stream, number)) for number in numbers] == before
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_a_payload_that_is_not_there_is_refused_by_its_cause(any_journal: Journal, flush: bool) -> None:
+    writer = any_journal.open_stream(opened())
+    number = writer.reserve()
+    if flush:
+        writer.append(branch(1))
+        writer.flush()
+    with pytest.raises(JournalError) as refused:
+        any_journal.payload(writer.stream, number)
+    assert refused.value.code == "payload_not_stored"
+    for unknown in (number + 1, -1):
+        with pytest.raises(JournalError) as refused:
+            any_journal.payload(writer.stream, unknown)
+        assert refused.value.code == "payload_unknown"
+
+
+@pytest.mark.parametrize("stream", [0, 7, -1])
+def test_an_unknown_stream_is_refused(any_journal: Journal, stream: int) -> None:
+    for ask in (
+        any_journal.head,
+        lambda which: list(any_journal.rows(which)),
+        lambda which: any_journal.payload(which, 0),
+    ):
+        with pytest.raises(JournalError) as refused:
+            ask(StreamId(stream))
+        assert refused.value.code == "stream_unknown"
+
+
+def test_a_closed_writer_appends_no_more_and_closing_twice_is_nothing(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    writer.append(branch(1))
+    writer.close()
+    writer.close()
+    for refuse in (lambda: writer.append(branch(2)), lambda: writer.keep(b"x")):
+        with pytest.raises(JournalError) as refused:
+            refuse()
+        assert refused.value.code == "stream_closed"
+    writer.pending.append(branch_row(3))
+    with pytest.raises(JournalError) as refused:
+        writer.flush()
+    assert refused.value.code == "stream_closed"
+    assert any_journal.head(writer.stream) == 2
+
+
+def test_a_row_that_is_not_of_its_class_is_refused_before_it_is_stored(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    writer.pending.append((BranchTaken.type_id, 0, 1))
+    with pytest.raises(JournalError) as refused:
+        writer.flush()
+    assert refused.value.code == "event_malformed"
+    writer.pending.clear()
+
+
+# Both, side by side ---------------------------------------------------------------------------------
+
+
+class SideBySide(RuleBasedStateMachine):
+    """Two journals and lists of what they should hold."""
+
+    streams = Bundle("streams")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.memory = MemoryJournal()
+        self.lmdb = LmdbJournal(self.folder / "j", sync="none")
+        self.writers: dict[StreamId, tuple[StreamWriter, StreamWriter]] = {}
+        self.held: dict[StreamId, list[Event]] = {}
+        self.payloads: dict[StreamId, list[bytes | None]] = {}
+
+    @rule(target=streams)
+    def open_stream(self) -> StreamId:
+        header = opened(str(len(self.held)))
+        pair = (self.memory.open_stream(header), self.lmdb.open_stream(header))
+        assert pair[0].stream == pair[1].stream == len(self.held)
+        stream = pair[0].stream
+        self.writers[stream] = pair
+        self.held[stream] = [header]
+        self.payloads[stream] = []
+        return stream
+
+    @rule(stream=streams, event=any_event())
+    def append(self, stream: StreamId, event: Event) -> None:
+        outcomes: list[object] = []
+        for writer in self.writers.get(stream, ()):
+            try:
+                outcomes.append(writer.append(event, 5))
+            except IllegalTransition as refused:  # noqa: PERF203 - what each of the two says is compared
+                outcomes.append(refused.fields)
+        if outcomes:
+            assert outcomes[0] == outcomes[1]
+            if outcomes[0] == len(self.held[stream]):
+                self.held[stream].append(event)
+
+    @rule(stream=streams, count=st.integers(1, 300))
+    def append_rows(self, stream: StreamId, count: int) -> None:
+        for writer in self.writers.get(stream, ()):
+            writer.pending.extend(branch_row(number) for number in range(count))
+        if stream in self.writers:
+            self.held[stream].extend(branch(number) for number in range(count))
+
+    @rule(stream=streams, data=st.binary(max_size=20) | st.none())
+    def keep(self, stream: StreamId, data: bytes | None) -> None:
+        for writer in self.writers.get(stream, ()):
+            number = writer.reserve() if data is None else writer.keep(data)
+            assert number == len(self.payloads[stream])
+        if stream in self.writers:
+            self.payloads[stream].append(data)
+
+    @rule(stream=streams)
+    def flush(self, stream: StreamId) -> None:
+        for writer in self.writers.get(stream, ()):
+            writer.flush()
+
+    @rule(stream=streams)
+    def commit(self, stream: StreamId) -> None:
+        for writer in self.writers.get(stream, ()):
+            writer.commit()
+
+    @rule(stream=streams)
+    def close(self, stream: StreamId) -> None:
+        self.append_rows(stream, 1)  # what no event names after is not kept
+        for writer in self.writers.pop(stream, ()):
+            writer.close()
+
+    @precondition(lambda self: not self.writers)
+    @rule(readonly=st.booleans())
+    def open_again(self, readonly: bool) -> None:
+        self.lmdb.close()
+        if readonly:
+            with_reader = LmdbJournal(self.folder / "j", readonly=True)
+            assert len(with_reader.streams()) == len(self.held)
+            with_reader.close()
+        self.lmdb = LmdbJournal(self.folder / "j", sync="none")
+
+    @rule(stream=streams, start=st.integers(0, 400), length=st.integers(0, 400))
+    def read_part(self, stream: StreamId, start: int, length: int) -> None:
+        for one in (self.memory, self.lmdb):
+            assert read(one, stream, start, start + length) == self.held[stream][start : start + length]
+
+    @rule(stream=streams, number=st.integers(0, 5))
+    def read_payload(self, stream: StreamId, number: int) -> None:
+        known = self.payloads[stream]
+        for one in (self.memory, self.lmdb):
+            if number < len(known) and known[number] is not None:
+                assert bytes(one.payload(stream, number)) == known[number]
+                continue
+            with pytest.raises(JournalError) as refused:
+                one.payload(stream, number)
+            assert refused.value.code == ("payload_not_stored" if number < len(known) else "payload_unknown")
+
+    @invariant()
+    def heads_agree(self) -> None:
+        for one in (self.memory, self.lmdb):
+            assert [info.head for info in one.streams()] == [len(events) for events in self.held.values()]
+
+    def teardown(self) -> None:
+        for one in (self.memory, self.lmdb):
+            stamped = [each for stream in self.held for each in one.events(stream)]
+            assert sorted(each.seq for each in stamped) == list(range(len(stamped)))
+            one.close()
+        shutil.rmtree(self.folder)
+
+
+TestSideBySide = SideBySide.TestCase
+TestSideBySide.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

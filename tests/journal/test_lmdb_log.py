@@ -1,0 +1,584 @@
+"""The journal on disk: who may open it, when it commits, and what it does when the disk refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+import pytest
+
+import journal.lmdb_log
+from journal import IllegalTransition, JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing, payloads
+from journal.events import BranchTaken
+from journal.lifecycle import WriterState, WriterStep
+from journal.lmdb_log import COMMIT, COMMIT_ROWS, ONE, TWO, Durability, Environment, Sync
+from journal.log import Writer
+from tests.strategies import opened, payload_bytes
+
+ROOT = Path(__file__).parents[2]
+
+
+def branch(number: int) -> BranchTaken:
+    return BranchTaken(value=number, result=True, site=0, call=0)
+
+
+def fill(writer: Writer, count: int) -> None:
+    for number in range(count):
+        writer.append(branch(number))
+
+
+def committed(one: LmdbJournal) -> int:
+    """Number of events that a reader in another process sees."""
+    with one.environment.reading() as txn:
+        return one.environment.last_commit(txn)[0]
+
+
+def code_of(act: Callable[[], object]) -> str:
+    with pytest.raises(JournalError) as refused:
+        act()
+    return refused.value.code
+
+
+def values(one: LmdbJournal, stream: int = 0) -> list[int]:
+    events = [stamped.event for stamped in one.events(StreamId(stream), 1)]
+    return [event.value for event in events if isinstance(event, BranchTaken)]
+
+
+def run(script: str, *arguments: str) -> str:
+    """A program of its own that imports this package."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.journal"
+
+
+# One environment per path and process -----------------------------------------------------------------
+
+
+def test_a_reader_in_the_process_sees_what_no_commit_has_reached(path: Path) -> None:
+    writing = open_for_writing(path, durability="close")
+    writer = writing.open_stream(opened())
+    fill(writer, 10)
+    reading = open_for_reading(path)
+    assert committed(writing) == 0
+    assert values(reading) == list(range(10))
+    writing.close()
+    assert values(reading) == list(range(10))
+    reading.close()
+
+
+def test_several_captures_append_to_one_path_and_the_last_seals_it(path: Path) -> None:
+    first, second = open_for_writing(path), open_for_writing(path)
+    writers = [first.open_stream(opened("a")), second.open_stream(opened("b"))]
+    fill(writers[0], 3)
+    fill(writers[1], 4)
+    first.close()
+    assert second.environment.machine.state is WriterState.WRITING
+    fill(writers[1], 5)
+    assert [info.head for info in second.streams()] == [4, 10]
+    second.close()
+    assert second.environment.machine.state is WriterState.SEALED
+    with pytest.raises(IllegalTransition):
+        second.environment.machine.step(WriterStep.APPEND)
+
+
+def test_a_path_is_one_journal_however_it_is_written(path: Path, tmp_path: Path) -> None:
+    one = open_for_writing(path)
+    (tmp_path / "link").symlink_to(path)
+    others = [open_for_writing(tmp_path / "link"), open_for_reading(tmp_path / "x" / ".." / "run.journal")]
+    assert {other.environment for other in others} == {one.environment}
+    for each in (one, *others):
+        each.close()
+
+
+def test_a_writer_may_join_readers_and_leave_them(path: Path) -> None:
+    open_for_writing(path).close()
+    reading = open_for_reading(path)
+    for stream in range(2):
+        writing = open_for_writing(path)
+        fill(writing.open_stream(opened()), 5)
+        assert values(reading, stream) == list(range(5))
+        writing.close()
+        assert values(reading, stream) == list(range(5))
+    assert code_of(lambda: reading.open_stream(opened())) == "journal_read_only"
+    reading.close()
+
+
+def test_a_sealed_journal_can_be_appended_to_again(path: Path) -> None:
+    for stream in range(3):
+        writing = open_for_writing(path)
+        writer = writing.open_stream(opened())
+        assert writer.stream == stream
+        assert writer.keep(payload_bytes(stream)) == 0
+        fill(writer, 4)
+        writing.close()
+    reading = open_for_reading(path)
+    stamped = [one for stream in range(3) for one in reading.events(StreamId(stream))]
+    assert [one.seq for one in stamped] == list(range(15))
+    assert [bytes(reading.payload(StreamId(stream), 0)) for stream in range(3)] == [payload_bytes(n) for n in range(3)]
+    reading.close()
+
+
+def test_a_closed_journal_refuses_and_closing_twice_is_nothing(path: Path) -> None:
+    one, other = open_for_writing(path), open_for_writing(path)
+    one.close()
+    one.close()
+    assert code_of(one.streams) == "journal_closed"
+    assert code_of(lambda: one.open_stream(opened())) == "journal_closed"
+    writer = other.open_stream(opened())
+    other.close()
+    assert code_of(lambda: writer.append(branch(1))) == "journal_closed"
+
+
+def test_a_user_who_asks_for_more_gets_it_for_all(path: Path) -> None:
+    weak = open_for_writing(path, sync="none")
+    writer = weak.open_stream(opened())
+    fill(writer, 3)
+    strong = open_for_writing(path, sync="all")
+    assert weak.environment.sync == "all"
+    assert weak.environment.env.flags()["sync"]
+    fill(writer, 3)
+    weak.close()
+    assert values(strong) == [0, 1, 2, 0, 1, 2]
+    strong.close()
+
+
+# What is no journal -----------------------------------------------------------------------------------
+
+
+def make_file(path: Path) -> None:
+    path.write_text("x")
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").write_text("x")
+
+
+def make_garbage(path: Path) -> None:
+    path.mkdir()
+    (path / "data.mdb").write_bytes(b"x" * 20_000)
+
+
+def make_other_lmdb(path: Path) -> None:
+    with lmdb.open(str(path), max_dbs=2) as env, env.begin(write=True) as txn:
+        txn.put(b"key", b"value")
+
+
+@pytest.mark.parametrize("make", [make_file, make_folder, make_garbage, make_other_lmdb])
+def test_what_is_no_journal_is_refused_and_left_alone(path: Path, make: Callable[[Path], None]) -> None:
+    make(path)
+    assert code_of(lambda: open_for_reading(path)) == "journal_not_a_journal"
+    assert code_of(lambda: open_for_writing(path)) == "journal_not_a_journal"
+    if path.is_dir():
+        assert {file.name for file in path.iterdir()} <= {"notes.txt", "data.mdb", "lock.mdb", "writer.lease"}
+
+
+def test_a_missing_journal_is_made_for_writing_and_not_found_for_reading(path: Path) -> None:
+    assert code_of(lambda: open_for_reading(path)) == "journal_not_found"
+    assert not path.exists()
+    open_for_writing(path / "deep").close()
+    assert open_for_reading(path / "deep").streams() == []
+    path.joinpath("empty").mkdir()
+    open_for_writing(path / "empty").close()
+
+
+def test_a_newer_journal_is_refused_and_names_its_version(path: Path) -> None:
+    writing = open_for_writing(path)
+    writing.open_stream(opened())
+    writing.close()
+    with lmdb.open(str(path), max_dbs=16) as env:
+        meta = env.open_db(b"meta")
+        with env.begin(write=True) as txn:
+            txn.put(b"format", ONE.pack(99), db=meta)
+    for open_it in (open_for_reading, open_for_writing):
+        with pytest.raises(JournalError) as refused:
+            open_it(path)
+        assert refused.value.code == "journal_newer"
+        assert "0.1.0" in str(refused.value)
+
+
+def tamper(path: Path, what: str) -> None:
+    with lmdb.open(str(path), max_dbs=16) as env:
+        events, index, commits = (env.open_db(name, create=False) for name in (b"events", b"index", b"commits"))
+        with env.begin(write=True) as txn:
+            chunks = list(txn.cursor(db=events))
+            match what:
+                case "a chunk is missing":
+                    txn.delete(chunks[2][0], db=events)
+                case "a chunk is another one":
+                    txn.put(chunks[2][0], chunks[1][1], db=events)
+                case "a chunk has a wrong byte":
+                    txn.put(chunks[2][0], bytes([chunks[2][1][0] ^ 1]) + chunks[2][1][1:], db=events)
+                case "a chunk is empty":
+                    txn.put(chunks[2][0], b"", db=events)
+                case "a place is malformed":
+                    txn.put(TWO.pack(0, 1), b"short", db=index)
+                case "a place has no header":
+                    txn.put(TWO.pack(0, 0), TWO.pack(1, 1), db=index)
+                case "a stream is missing":
+                    txn.put(TWO.pack(3, 0), TWO.pack(0, 1), db=index)
+                case _:
+                    txn.put(ONE.pack(1 << 40), b"short", db=commits)
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("a chunk is missing", "chunk_missing"),
+        ("a chunk is another one", "chunk_malformed"),
+        ("a chunk has a wrong byte", "chunk_checksum"),
+        ("a chunk is empty", "chunk_malformed"),
+        ("a place is malformed", "journal_not_a_journal"),
+        ("a place has no header", "chunk_malformed"),
+        ("a stream is missing", "stream_unknown"),
+    ],
+)
+def test_a_damaged_journal_is_refused_by_code(path: Path, what: str, code: str) -> None:
+    writing = open_for_writing(path)
+    writer = writing.open_stream(opened())
+    fill(writer, 700)
+    writing.close()
+    tamper(path, what)
+    reading = open_for_reading(path)
+    assert code_of(lambda: [values(reading, info.stream) for info in reading.streams()]) == code
+    reading.close()
+
+
+def test_a_damaged_commit_stops_writing_and_not_reading(path: Path) -> None:
+    writing = open_for_writing(path)
+    fill(writing.open_stream(opened()), 3)
+    writing.close()
+    tamper(path, "a commit is malformed")
+    assert code_of(lambda: open_for_writing(path)) == "journal_not_a_journal"
+    reading = open_for_reading(path)
+    assert values(reading) == [0, 1, 2]
+    reading.close()
+
+
+# When it commits --------------------------------------------------------------------------------------
+
+
+def test_event_commits_every_event(path: Path) -> None:
+    one = open_for_writing(path, durability="event", sync="none")
+    writer = one.open_stream(opened())
+    assert writer.chunk_size == 1
+    for number in range(5):
+        writer.append(branch(number))
+        assert committed(one) == 2 + number
+    one.close()
+
+
+def test_close_commits_when_asked_and_when_the_stream_closes(path: Path) -> None:
+    one = open_for_writing(path, durability="close", sync="none")
+    writer = one.open_stream(opened())
+    fill(writer, 3 * COMMIT_ROWS)
+    assert committed(one) == 0
+    writer.commit()
+    assert committed(one) == 3 * COMMIT_ROWS + 1
+    fill(writer, 3)
+    writer.close()
+    assert committed(one) == 3 * COMMIT_ROWS + 4
+    one.close()
+
+
+def test_batch_commits_by_number_by_bytes_and_by_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = open_for_writing(path, sync="none")
+    writer = one.open_stream(opened())
+    fill(writer, COMMIT_ROWS)
+    assert committed(one) >= COMMIT_ROWS - 256
+    monkeypatch.setattr(journal.lmdb_log, "COMMIT_BYTES", 1000)
+    writer.keep(bytes(1000))
+    writer.append(branch(1))
+    writer.flush()
+    assert committed(one) == writer.next_at()
+    writer.pending.append(branch(2).row(0))
+    end = time.monotonic() + 10
+    while committed(one) < writer.next_at() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert committed(one) == writer.next_at() == COMMIT_ROWS + 3
+    one.close()
+
+
+def test_each_commit_carries_the_chain(path: Path) -> None:
+    one = open_for_writing(path, sync="none")
+    for _ in range(2):
+        writer = one.open_stream(opened())
+        for _ in range(3):
+            fill(writer, 300)
+            writer.commit()
+    one.close()
+    with lmdb.open(str(path), max_dbs=16, readonly=True) as env:
+        meta, events, commits = (env.open_db(name, create=False) for name in (b"meta", b"events", b"commits"))
+        with env.begin() as txn:
+            identity, chain, next_seq = txn.get(b"id", db=meta), bytes(32), 0
+            stored = dict(txn.cursor(db=events))
+            entries = list(txn.cursor(db=commits))
+            assert txn.get(b"state", db=meta) == b"sealed"
+    assert len(entries) == 6
+    for last, entry in entries:
+        first, count, _, _, found = COMMIT.unpack(entry)
+        assert first == next_seq
+        assert ONE.unpack(last)[0] == first + count - 1
+        chunks = [data for seq, data in stored.items() if first <= ONE.unpack(seq)[0] < first + count]
+        chain = hashlib.sha256(chain + identity + ONE.pack(first) + b"".join(chunks)).digest()
+        assert found == chain
+        next_seq = first + count
+    assert next_seq == 2 * 901
+
+
+def test_all_flushes_payload_bytes_before_the_event_that_names_them(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    put = Environment.put
+    monkeypatch.setattr(payloads, "sync_file", lambda file, flags: steps.append(file.name))
+    monkeypatch.setattr(Environment, "put", lambda self, *given: (steps.append("commit"), put(self, *given))[1])
+    kinds: list[Sync] = ["none", "events", "all"]
+    for sync in kinds:
+        steps.clear()
+        one = open_for_writing(path, sync=sync)
+        writer = one.open_stream(opened())
+        writer.keep(b"x")
+        fill(writer, 1)
+        writer.commit()
+        assert steps == (["000000.seg", "segments", "commit"] if sync == "all" else ["commit"])
+        one.close()
+
+
+# When the disk refuses --------------------------------------------------------------------------------
+
+
+@contextmanager
+def no_file_longer_than(nbytes: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("durability", ["batch", "close", "event"])
+def test_what_the_disk_refuses_is_kept_and_written_later(path: Path, durability: Durability) -> None:
+    one = open_for_writing(path, durability=durability, sync="none")
+    writer = one.open_stream(opened())
+    writer.keep(b"before")
+    with no_file_longer_than(64 << 10):
+        for number in range(5000):
+            writer.pending.append(branch(number).row(0))
+        assert code_of(writer.commit) == "journal_write_failed"
+        assert code_of(lambda: writer.keep(bytes(1 << 20))) == "journal_write_failed"
+        assert code_of(one.close) == "journal_write_failed"
+    assert writer.keep(b"after") == 1
+    writer.append(branch(5000))
+    assert values(one) == list(range(5001))
+    one.close()
+    one = open_for_reading(path)
+    assert values(one) == list(range(5001))
+    assert [bytes(one.payload(StreamId(0), number)) for number in range(2)] == [b"before", b"after"]
+    one.close()
+
+
+def test_a_full_map_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal.lmdb_log, "MAP_SIZE", 256 << 10)
+    one = open_for_writing(path, sync="none")
+    writer = one.open_stream(opened())
+    fill(writer, 100_000)
+    writer.commit()
+    assert one.environment.env.info()["map_size"] > 256 << 10
+    assert values(one) == list(range(100_000))
+    one.close()
+
+
+def test_a_map_that_cannot_grow_is_told_and_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal.lmdb_log, "MAP_SIZE", 256 << 10)
+    monkeypatch.setattr(journal.lmdb_log, "GREATEST_MAP_SIZE", 256 << 10)
+    one = open_for_writing(path, durability="close", sync="none")
+    writer = one.open_stream(opened())
+    fill(writer, 50_000)
+    assert code_of(writer.commit) == "journal_full"
+    monkeypatch.undo()
+    writer.commit()
+    assert values(one) == list(range(50_000))
+    one.close()
+
+
+# Payload bytes ----------------------------------------------------------------------------------------
+
+
+def test_segments_roll_and_every_payload_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "SEGMENT_BYTES", 100)
+    for _ in range(2):
+        one = open_for_writing(path, sync="none")
+        writer = one.open_stream(opened())
+        for number in range(20):
+            writer.keep(payload_bytes(number))
+        fill(writer, 1)
+        one.close()
+    assert len(list((path / "segments").iterdir())) > 5
+    one = open_for_reading(path)
+    for stream in range(2):
+        for number in range(20):
+            assert bytes(one.payload(StreamId(stream), number)) == payload_bytes(number)
+    one.close()
+
+
+def with_one_payload(path: Path) -> Path:
+    one = open_for_writing(path)
+    writer = one.open_stream(opened())
+    writer.keep(payload_bytes(9))
+    fill(writer, 1)
+    one.close()
+    return path / "segments" / "000000.seg"
+
+
+def test_bytes_that_no_event_names_are_cut_off_when_writing_goes_on(path: Path) -> None:
+    segment = with_one_payload(path)
+    length = segment.stat().st_size
+    with segment.open("ab") as file:
+        file.write(b"left over")
+    (path / "segments" / "000001.seg").write_bytes(b"left over")
+    open_for_reading(path).close()
+    assert segment.stat().st_size > length  # a reader changes nothing
+    one = open_for_writing(path)
+    assert segment.stat().st_size == length
+    assert [file.name for file in (path / "segments").iterdir()] == ["000000.seg"]
+    assert bytes(one.payload(StreamId(0), 0)) == payload_bytes(9)
+    one.close()
+
+
+def test_lost_and_damaged_bytes_are_told_apart_and_never_read_as_a_payload(path: Path) -> None:
+    segment = with_one_payload(path)
+    data = segment.read_bytes()
+    one = open_for_reading(path)
+    segment.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    assert code_of(lambda: one.payload(StreamId(0), 0)) == "payload_damaged"
+    segment.write_bytes(data[:-1])
+    assert code_of(lambda: one.payload(StreamId(0), 0)) == "payload_lost"
+    one.close()
+    segment.unlink()
+    one = open_for_reading(path)
+    assert code_of(lambda: one.payload(StreamId(0), 0)) == "payload_lost"
+    assert one.payload_size(StreamId(0), 0) == len(data)
+    assert values(one) == [0]
+    one.close()
+
+
+def test_a_payload_read_from_disk_is_the_readers_own(path: Path) -> None:
+    with_one_payload(path)
+    one = open_for_reading(path)
+    view = one.payload(StreamId(0), 0)
+    assert isinstance(view, memoryview)
+    view[0] = 255
+    assert bytes(one.payload(StreamId(0), 0)) == payload_bytes(9)
+    one.close()
+
+
+# Forks and exits --------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_is_refused_and_the_parent_writes_on(path: Path) -> None:
+    out = run(
+        """
+        import os, sys
+        from journal import JournalError, open_for_reading, open_for_writing
+        from tests.strategies import opened
+        from journal.events import BranchTaken
+        event = BranchTaken(value=1, result=True, site=0, call=0)
+        one = open_for_writing(sys.argv[1])
+        writer = one.open_stream(opened())
+        if os.fork() == 0:
+            for act in (
+                lambda: writer.append(event), writer.flush, writer.commit, lambda: writer.keep(b""), one.streams,
+                lambda: one.head(0), lambda: list(one.rows(0)), lambda: one.payload(0, 0),
+                lambda: one.open_stream(opened()),
+                lambda: open_for_writing(sys.argv[1]), lambda: open_for_reading(sys.argv[1]),
+            ):
+                try:
+                    act()
+                except JournalError as refused:
+                    print(refused.code)
+                else:
+                    print("no refusal")
+            writer.close()
+            one.close()
+            sys.exit()
+        assert os.wait()[1] == 0
+        writer.append(event)
+        one.close()
+        print([info.head for info in open_for_reading(sys.argv[1]).streams()])
+        """,
+        str(path),
+    )
+    assert out.split() == ["journal_forked"] * 11 + ["[2]"]
+
+
+def test_a_child_that_outlives_a_killed_parent_does_not_hold_the_lease(path: Path) -> None:
+    run(
+        """
+        import os, signal, sys, time
+        from journal import open_for_writing
+        from tests.strategies import opened
+        reading, writing = os.pipe()
+        ending, staying = os.pipe()  # ends with this process
+        parent = os.fork()
+        if parent == 0:
+            one = open_for_writing(sys.argv[1])
+            one.open_stream(opened()).commit()
+            if os.fork() == 0:
+                os.close(staying)
+                os.write(writing, b"x")
+                os.read(ending, 1)
+                os._exit(0)
+            os.close(staying)
+            time.sleep(60)
+        os.read(reading, 1)
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        one = open_for_writing(sys.argv[1])
+        assert one.streams()[0].head == 1
+        one.close()
+        """,
+        str(path),
+    )
+
+
+def test_a_process_that_ends_without_closing_seals_what_it_wrote(path: Path) -> None:
+    run(
+        """
+        import sys
+        from journal import open_for_writing
+        from journal.events import BranchTaken
+        from tests.strategies import opened
+        writer = open_for_writing(sys.argv[1], durability="close").open_stream(opened())
+        writer.keep(b"payload")
+        for number in range(1000):
+            writer.pending.append(BranchTaken(value=number, result=True, site=0, call=0).row(0))
+        """,
+        str(path),
+    )
+    assert (path / "writer.lease").read_bytes() == b""
+    one = open_for_reading(path)
+    assert values(one) == list(range(1000))
+    assert bytes(one.payload(StreamId(0), 0)) == b"payload"
+    one.close()

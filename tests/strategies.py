@@ -1,0 +1,463 @@
+"""Made-up events and captures for hypothesis.
+
+Gives  ``plain_values``, ``events_of(cls)`` and ``any_event``, generically from the annotations of the event
+       classes, so that a new class is covered by being there; ``capture_streams``, whole captures that could
+       have happened; ``write_stream``, which puts one into a journal.
+Rule   In a capture stream every number is given before it is used and is dense: values, functions, code,
+       call sites, module calls, payloads. Modules, parameters and buffers are those that were described.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar, Union
+
+import attrs
+from hypothesis import strategies as st
+
+from journal.events import (
+    DESCRIPTION,
+    EVENTS_BY_NAME,
+    MODE_GRAD,
+    BranchTaken,
+    BufferSeen,
+    BufferWritten,
+    CallSiteSeen,
+    CaptureRequested,
+    CaptureSettled,
+    CodeSeen,
+    ConstantSeen,
+    Event,
+    ForwardHalted,
+    ForwardInterrupted,
+    ForwardRaised,
+    ForwardReturned,
+    ForwardStarted,
+    FunctionSeen,
+    InputSeen,
+    ModelDescribed,
+    ModuleEntered,
+    ModuleLeft,
+    ModuleRaised,
+    OpExecuted,
+    PayloadKept,
+    StreamOpened,
+    ValueReread,
+)
+from journal.events.base import At, Value
+from journal.events.template import HOLE, TUPLE
+from journal.log import Journal, StreamWriter
+
+T = TypeVar("T")
+
+# Single events, from their annotations ------------------------------------------------------------
+
+INTEGERS = st.integers(-(2**63), 2**64 - 1)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+def plain_values(max_leaves: int = 6) -> st.SearchStrategy[Any]:
+    """Anything that a body may hold; no NaN, which equals nothing."""
+    leaves = st.one_of(
+        st.none(), st.booleans(), INTEGERS, st.floats(allow_nan=False), TEXTS, st.binary(max_size=8), st.just(())
+    )
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=4).map(lambda items: tuple(items)), max_leaves=max_leaves
+    )
+
+
+def values_of(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a type that event classes declare."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, typing.ForwardRef) or (origin in (Union, types.UnionType) and bytes in inner):
+        return plain_values()
+    if isinstance(hint, typing.NewType):
+        return values_of(hint.__supertype__)
+    if origin is Literal:
+        return st.sampled_from(inner)
+    if origin in (Union, types.UnionType):
+        return st.one_of([values_of(part) for part in inner])
+    if origin is tuple and inner[-1] is Ellipsis:
+        return st.lists(values_of(inner[0]), max_size=3).map(lambda items: tuple(items))
+    if origin is tuple:
+        return st.tuples(*[values_of(part) for part in inner])
+    return {int: INTEGERS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]
+
+
+def events_of(cls: type[Event]) -> st.SearchStrategy[Event]:
+    """Events of one class, well-typed but meaningless."""
+    hints = typing.get_type_hints(cls)
+    return st.fixed_dictionaries({field: values_of(hints[field]) for field in cls.fields}).map(
+        lambda fields: cls(**fields)
+    )
+
+
+def any_event() -> st.SearchStrategy[Event]:
+    """An event of any class."""
+    return st.sampled_from(sorted(EVENTS_BY_NAME)).flatmap(lambda name: events_of(EVENTS_BY_NAME[name]))
+
+
+def opened(label: str | None = None) -> StreamOpened:
+    """A header to begin a capture's stream with."""
+    return StreamOpened(
+        kind="capture",
+        label=label,
+        tags=(),
+        parent=None,
+        branched_at=None,
+        wall_time_ns=1_700_000_000_000_000_000,
+        written_by="0.1.0",
+        environment=(("python", "3.11"), ("torch", "2.13")),
+    )
+
+
+# Whole captures -----------------------------------------------------------------------------------
+
+Ending = Literal["returned", "halted", "raised", "interrupted", "unfinished"]
+ENDINGS: tuple[Ending, ...] = typing.get_args(Ending)
+
+# name, import path, number of tensor arguments, number of results, writes its first argument
+FUNCTIONS: tuple[tuple[str, str, int, int, bool], ...] = (
+    ("relu", "torch.nn.functional.relu", 1, 1, False),
+    ("linear", "torch.nn.functional.linear", 2, 1, False),
+    ("__add__", "torch.Tensor.__add__", 2, 1, False),
+    ("add_", "torch.Tensor.add_", 2, 1, True),
+    ("chunk", "torch.chunk", 1, 2, False),
+    ("flatten", "torch.flatten", 1, 1, False),
+)
+SHAPES: tuple[tuple[int, ...], ...] = ((2, 3), (4,), (), (2, 1, 5))
+CLASS_NAMES = ("Linear", "Sequential", "Block")
+
+
+@attrs.define
+class Building:
+    """A capture that is being made up: the events so far, and every number given out."""
+
+    draw: Callable[[st.SearchStrategy[Any]], Any]
+    events: list[Event] = attrs.Factory(list)
+    shapes: list[tuple[int, ...]] = attrs.Factory(list)  # by value
+    storages: list[Any] = attrs.Factory(list)  # by value
+    writers: dict[Any, Value] = attrs.Factory(dict)  # result of the last in-place call, by storage
+    parents: list[int | None] = attrs.Factory(list)  # by module
+    num_parameters: int = 0
+    buffers: list[tuple[int, ...]] = attrs.Factory(list)  # shape by buffer
+    buffer_versions: dict[int, tuple[int, Value]] = attrs.Factory(dict)  # version and value by buffer
+    functions: dict[int, int] = attrs.Factory(dict)
+    num_sites: int = 0
+    num_codes: int = 0
+    num_calls: int = 0
+    num_payloads: int = 0
+    num_storages: int = 0
+    num_nodes: int = 0
+    stack: list[tuple[int, int]] = attrs.Factory(list)  # module and call number
+    kept: set[int] = attrs.Factory(set)  # values whose payload stands in their own event
+
+    def pick(self, options: Sequence[T]) -> T:
+        picked: T = self.draw(st.sampled_from(options))
+        return picked
+
+    def chance(self) -> bool:
+        return bool(self.draw(st.booleans()))
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+
+    def payload(self) -> tuple[int, int, None] | None:
+        if not self.chance():
+            return None
+        self.num_payloads += 1
+        return (self.num_payloads - 1, 0, None)
+
+    def describe(self, shape: tuple[int, ...], **known: Any) -> tuple[Any, ...]:
+        facts = dict.fromkeys(DESCRIPTION) | {
+            "shape": shape,
+            "dtype": "float32",
+            "device": "cpu",
+            "offset": 0,
+            "requires_grad": False,
+            "path": (),
+            "payload": self.payload(),
+        }
+        if "storage" not in known:
+            facts["storage"] = self.num_storages
+            self.num_storages += 1
+        return tuple({**facts, **known}.values())
+
+    def new_value(self, description: tuple[Any, ...]) -> Value:
+        value = Value(len(self.shapes))
+        self.shapes.append(description[DESCRIPTION.index("shape")])
+        self.storages.append(description[DESCRIPTION.index("storage")])
+        if description[DESCRIPTION.index("payload")] is not None:
+            self.kept.add(value)
+        return value
+
+    def describe_model(self) -> None:
+        modules: list[Any] = [("", "Net", "models.Net", None, True, (), (), (), ())]
+        parameters: list[Any] = []
+        buffers: list[Any] = []
+        self.parents.append(None)
+        for number in range(1, 1 + self.draw(st.integers(0, 4))):
+            parent = self.pick(range(number))
+            address = f"{modules[parent][0]}.m{number}".lstrip(".")
+            name = self.pick(CLASS_NAMES)
+            modules.append((address, name, f"torch.nn.{name}", parent, True, (), (), (), ()))
+            self.parents.append(parent)
+            if self.chance():
+                shape = self.pick(SHAPES)
+                parameters.append((f"{address}.weight", shape, "float32", "cpu", True, 4 * math.prod(shape), ()))
+            if self.chance():
+                shape = self.pick(SHAPES)
+                buffers.append((f"{address}.state", shape, "float32", "cpu", False, 4 * math.prod(shape), ()))
+                self.buffers.append(shape)
+        self.num_parameters = len(parameters)
+        self.add(ModelDescribed(modules=tuple(modules), parameters=tuple(parameters), buffers=tuple(buffers)))
+
+    def see_inputs(self) -> None:
+        count = self.draw(st.integers(1, 2))
+        for number in range(count):
+            description = self.describe(self.pick(SHAPES))
+            value = self.new_value(description)
+            self.add(InputSeen(value=value, path=(f"x{number}",), was_parameter=False, description=description))
+        inputs = tuple(range(count))
+        self.add(ForwardStarted(args=(HOLE,) * count, kwargs=(), inputs=inputs, mode=MODE_GRAD, random_seed=None))
+        self.enter(0, None, inputs)
+
+    def enter(self, module: int, site: int | None, inputs: tuple[int, ...]) -> None:
+        self.add(
+            ModuleEntered(module=module, site=site, args=(HOLE,) * len(inputs), kwargs=(), inputs=inputs, writers=None)
+        )
+        self.stack.append((module, self.num_calls))
+        self.num_calls += 1
+
+    def leave(self) -> None:
+        output = self.pick(range(len(self.shapes)))
+        self.add(ModuleLeft(call=self.stack.pop()[1], result=HOLE, outputs=(output,)))
+
+    def site(self) -> int:
+        """A call site: often one that was seen before, as in a loop."""
+        if self.num_sites and self.chance():
+            return self.pick(range(self.num_sites))
+        if not self.num_codes or self.chance():
+            source = self.payload()
+            self.add(
+                CodeSeen(
+                    number=self.num_codes,
+                    file="models.py",
+                    qualname=f"Net.step{self.num_codes}",
+                    name=f"step{self.num_codes}",
+                    first_line=10 * self.num_codes + 1,
+                    source=None if source is None else source[0],
+                )
+            )
+            self.num_codes += 1
+        code = self.pick(range(self.num_codes))
+        line = 10 * code + 2 + self.num_sites
+        caller = self.pick((None, *range(self.num_sites)))
+        self.add(CallSiteSeen(number=self.num_sites, code=code, span=(line, line, 4, 20), caller=caller))
+        self.num_sites += 1
+        return self.num_sites - 1
+
+    def argument(self) -> int:
+        """A value, a parameter, a buffer or a constant, seen first where it must be."""
+        kind = self.pick(("value", "value", "value", "parameter", "buffer", "constant"))
+        if kind == "parameter" and self.num_parameters:
+            return -1 - self.pick(range(self.num_parameters))
+        if kind == "buffer" and self.buffers:
+            number = self.pick(range(len(self.buffers)))
+            if number not in self.buffer_versions:
+                description = self.describe(self.buffers[number])
+                value = self.new_value(description)
+                self.add(BufferSeen(value=value, buffer=number, version=1, description=description))
+                self.buffer_versions[number] = (1, value)
+            return self.buffer_versions[number][1]
+        if kind == "constant":
+            inside = self.chance()
+            description = self.describe(self.pick(SHAPES), grad_fn="GeluBackward0" if inside else None)
+            value = self.new_value(description)
+            made_by = "GeluBackward0" if inside else None
+            self.add(ConstantSeen(value=value, made_by=made_by, inside=inside, description=description))
+            return value
+        return self.pick(range(len(self.shapes)))
+
+    def call(self) -> None:
+        """One torch call, and the buffer it wrote."""
+        chosen = self.pick(range(len(FUNCTIONS)))
+        func_name, qualname, num_arguments, num_results, writes = FUNCTIONS[chosen]
+        if chosen not in self.functions:
+            self.functions[chosen] = len(self.functions)
+            self.add(FunctionSeen(number=self.functions[chosen], func_name=func_name, qualname=qualname, opaque=False))
+        site = self.site()
+        inputs = tuple(self.argument() for _ in range(num_arguments))
+        writes = writes and inputs[0] >= 0
+        descriptions: list[tuple[Any, ...]] = []
+        first = Value(len(self.shapes))
+        for slot in range(num_results):
+            shape = self.shapes[inputs[0]] if writes else self.pick(SHAPES)
+            node = self.num_nodes
+            facts: dict[str, Any] = {"requires_grad": True, "grad_fn": f"{func_name.strip('_').title()}Backward0"}
+            facts |= {"grad_slot": slot, "grad_node": node, "path": (slot,) if num_results > 1 else ()}
+            if writes:
+                facts |= {"same_as": 0, "view_of": inputs[0], "storage": self.storages[inputs[0]]}
+            descriptions.append(self.describe(shape, **facts))
+        self.num_nodes += 1
+        for description in descriptions:
+            self.new_value(description)
+        if writes:
+            self.writers[self.storages[inputs[0]]] = first
+        self.add(
+            OpExecuted(
+                function=self.functions[chosen],
+                site=site,
+                call=self.stack[-1][1],
+                thread=0,
+                duration_ns=1000,
+                mode=MODE_GRAD,
+                args=(HOLE,) * num_arguments,
+                kwargs=(),
+                inputs=inputs,
+                writers=None,
+                written=(0,) if writes else None,
+                first=first,
+                outputs=tuple(descriptions),
+                container=(TUPLE, *(HOLE,) * num_results) if num_results > 1 else None,
+                autocast=None,
+                rng=None,
+            )
+        )
+        written = [number for number, (_, value) in self.buffer_versions.items() if writes and value == inputs[0]]
+        for number in written:
+            self.write_buffer(number, "inplace", first)
+
+    def write_buffer(self, number: int, how: Literal["inplace", "reassign"], source: Value | None) -> None:
+        version = self.buffer_versions.get(number, (0, Value(0)))[0] + 1
+        description = self.describe(self.buffers[number])
+        value = self.new_value(description)
+        self.add(
+            BufferWritten(
+                value=value,
+                buffer=number,
+                version=version,
+                how=how,
+                source=source,
+                changed=True,
+                description=description,
+            )
+        )
+        self.buffer_versions[number] = (version, value)
+
+    def step(self) -> None:
+        """Something that a running forward may do next."""
+        what = self.pick(("call", "call", "call", "enter", "leave", "branch", "assign"))
+        module, running = self.stack[-1]
+        children = [number for number, parent in enumerate(self.parents) if parent == module]
+        if what == "enter" and children:
+            self.enter(self.pick(children), self.site(), (self.pick(range(len(self.shapes))),))
+        elif what == "leave" and len(self.stack) > 1:
+            self.leave()
+        elif what == "branch":
+            value = self.pick(range(len(self.shapes)))
+            self.add(BranchTaken(value=value, result=self.chance(), site=self.site(), call=running))
+        elif what == "assign" and self.buffers:
+            source = Value(self.pick(range(len(self.shapes))))
+            self.write_buffer(self.pick(range(len(self.buffers))), "reassign", source)
+        else:
+            self.call()
+
+    def returned(self, value: int) -> int:
+        """A value as it is returned: read again where its memory was written since."""
+        writer = self.writers.get(self.storages[value])
+        if writer is None or writer <= value:
+            return value
+        description = self.describe(self.shapes[value], storage=self.storages[value], view_of=value)
+        reread = self.new_value(description)
+        self.add(ValueReread(value=reread, of=Value(value), writer=writer, description=description))
+        return reread
+
+    def end(self, ending: Ending) -> None:
+        if ending == "unfinished":
+            return
+        if ending == "returned":
+            while self.stack:
+                self.leave()
+            known = range(len(self.shapes))
+            outputs = tuple([self.returned(self.pick(known)) for _ in range(self.draw(st.integers(1, 2)))])
+            result = HOLE if len(outputs) == 1 else (TUPLE, *(HOLE,) * len(outputs))
+            paths = ((),) if len(outputs) == 1 else tuple((place,) for place in range(len(outputs)))
+            self.add(ForwardReturned(result=result, outputs=outputs, paths=paths))
+        elif ending == "halted":
+            self.call()
+            last = next(at for at in reversed(range(len(self.events))) if isinstance(self.events[at], OpExecuted))
+            executed = self.events[last]
+            assert isinstance(executed, OpExecuted)
+            outputs = tuple(range(executed.first, executed.first + len(executed.outputs)))
+            self.add(ForwardHalted(at=At(last), reason="relu", outputs=outputs))
+        else:
+            while self.stack:
+                self.add(ModuleRaised(call=self.stack.pop()[1], exception="builtins.ValueError"))
+            if ending == "raised":
+                self.add(ForwardRaised(exception="builtins.ValueError", message="no"))
+            else:
+                self.add(ForwardInterrupted(exception="builtins.KeyboardInterrupt"))
+        late = sorted(set(range(len(self.shapes))) - self.kept)[:2]
+        for value in late:
+            payload = self.payload()
+            if payload is not None:
+                self.add(PayloadKept(value=Value(value), payload=payload))
+        if self.chance():
+            self.add(CaptureSettled(torch_restored=True))
+
+
+@st.composite
+def capture_streams(
+    draw: Any, *, min_steps: int = 0, max_steps: int = 12, endings: Sequence[Ending] = ENDINGS
+) -> list[Event]:
+    """Captures that could have happened, header first; event k of the stream is item k."""
+    building = Building(draw)
+    building.add(opened())
+    building.add(
+        CaptureRequested(
+            backend="torch", model_class="Net", model_qualname="models.Net", options=(), save="all", stop_after=None
+        )
+    )
+    building.describe_model()
+    building.see_inputs()
+    for _ in range(draw(st.integers(min_steps, max_steps))):
+        building.step()
+    building.end(draw(st.sampled_from(endings)))
+    return building.events
+
+
+def payload_bytes(number: int) -> bytes:
+    """What `write_stream` keeps as payload ``number``."""
+    return bytes([number % 256]) * (4 * number + 1)
+
+
+def payloads_named(event: Event) -> list[int]:
+    """Numbers of the payloads that an event of a capture stream names."""
+    if isinstance(event, CodeSeen):
+        return [] if event.source is None else [event.source]
+    if isinstance(event, PayloadKept):
+        return [event.payload[0]]
+    place = DESCRIPTION.index("payload")
+    if isinstance(event, OpExecuted):
+        named = [description[place] for description in event.outputs]
+    elif isinstance(event, (InputSeen, ConstantSeen, BufferSeen, BufferWritten, ValueReread)):
+        named = [event.description[place]]
+    else:
+        named = []
+    return [payload[0] for payload in named if isinstance(payload, tuple) and isinstance(payload[0], int)]
+
+
+def write_stream(journal: Journal, events: Sequence[Event]) -> StreamWriter:
+    """Append a capture stream, its payloads kept before the events that name them; event k at k microseconds."""
+    header = events[0]
+    assert isinstance(header, StreamOpened)
+    writer = journal.open_stream(header)
+    for at, event in enumerate(events[1:], start=1):
+        for number in payloads_named(event):
+            assert writer.keep(payload_bytes(number)) == number
+        writer.append(event, 1000 * at)
+    return writer
