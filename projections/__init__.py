@@ -1,0 +1,26 @@
+"""Records from events: pure folds, columnar tables, selectors. Runs no model and knows no torch.
+
+A ``Projector`` folds one stream and gives its ``CaptureTables``; ``columns.py`` lists what stands in them.
+"""
+
+from __future__ import annotations
+
+from projections import invariants
+from projections.build import CaptureTables, Projector
+from projections.columns import COLUMNS
+from projections.encoding import fingerprint
+from projections.fold import Fold, Source
+from projections.selector import Selector
+from projections.tables import Table
+
+__all__ = [
+    "COLUMNS",
+    "CaptureTables",
+    "Fold",
+    "Projector",
+    "Selector",
+    "Source",
+    "Table",
+    "fingerprint",
+    "invariants",
+]

@@ -1,0 +1,190 @@
+"""How a capture went: what was asked for, when its phases began and ended, how it ended.
+
+Reads  the events of a capture's life.
+Gives  one small record, replaced field by field as the capture goes on.
+Not    what the forward did (graph.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from journal.events import (
+    CaptureRequested,
+    CaptureSettled,
+    ForwardHalted,
+    ForwardInterrupted,
+    ForwardRaised,
+    ForwardReturned,
+    ForwardStarted,
+    ModuleRaised,
+    OpRaised,
+    OpStarted,
+    StreamOpened,
+)
+from projections.fold import Fold
+
+Status: TypeAlias = Literal["complete", "halted", "failed", "interrupted", "unfinished"]
+
+
+@attrs.define(slots=True)
+class Course:
+    """What the course fold has made so far."""
+
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+    kind: str = "capture"
+    written_by: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+    wall_time_ns: int = 0
+    backend: str = ""
+    model_class: str = ""
+    model_qualname: str = ""
+    options: tuple[tuple[str, Any], ...] = ()
+    save: str = ""
+    stop_after: str | None = None
+    random_seed: int | None = None
+    mode: int | None = None
+    opened_ns: int | None = None
+    requested_ns: int | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    settled_ns: int | None = None
+    status: Status = "unfinished"
+    started_at: int | None = None  # events by number
+    ended_at: int | None = None
+    halted_at: int | None = None
+    halt_reason: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    raised_ops: int = 0  # calls that raised, whether or not the model went on
+    raised_calls: int = 0
+    last_started: int | None = None  # event of the call in progress, where calls are announced
+    torch_restored: bool | None = None
+
+
+def stream_opened(
+    course: Course,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    kind: str,
+    label: str | None,
+    tags: tuple[str, ...],
+    _parent: int | None,
+    _branched_at: int | None,
+    wall_time_ns: int,
+    written_by: str,
+    environment: tuple[tuple[str, str], ...],
+) -> None:
+    course.kind = kind
+    course.name = label
+    course.tags = tags
+    course.wall_time_ns = wall_time_ns
+    course.written_by = written_by
+    course.environment = environment
+    course.opened_ns = time_ns
+
+
+def capture_requested(
+    course: Course,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    backend: str,
+    model_class: str,
+    model_qualname: str,
+    options: tuple[tuple[str, Any], ...],
+    save: str,
+    stop_after: str | None,
+) -> None:
+    course.backend = backend
+    course.model_class = model_class
+    course.model_qualname = model_qualname
+    course.options = options
+    course.save = save
+    course.stop_after = stop_after
+    course.requested_ns = time_ns
+
+
+def forward_started(
+    course: Course,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    _args: Any,
+    _kwargs: Any,
+    _inputs: Any,
+    mode: int,
+    random_seed: int | None,
+) -> None:
+    course.mode = mode
+    course.random_seed = random_seed
+    course.started_ns = time_ns
+    course.started_at = at
+
+
+def end(course: Course, status: Status, at: int, time_ns: int) -> None:
+    course.status = status
+    course.ended_at = at
+    course.ended_ns = time_ns
+
+
+def forward_returned(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    end(course, "complete", at, time_ns)
+
+
+def forward_halted(course: Course, at: int, type_id: int, time_ns: int, _at: int, reason: str, _outputs: Any) -> None:
+    end(course, "halted", at, time_ns)
+    course.halted_at = _at
+    course.halt_reason = reason
+
+
+def forward_raised(course: Course, at: int, type_id: int, time_ns: int, exception: str, message: str) -> None:
+    end(course, "failed", at, time_ns)
+    course.error_type = exception
+    course.error_message = message
+
+
+def forward_interrupted(course: Course, at: int, type_id: int, time_ns: int, exception: str) -> None:
+    end(course, "interrupted", at, time_ns)
+    course.error_type = exception
+
+
+def capture_settled(course: Course, at: int, type_id: int, time_ns: int, torch_restored: bool) -> None:
+    course.settled_ns = time_ns
+    course.torch_restored = torch_restored
+
+
+def op_started(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.last_started = at
+
+
+def op_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.raised_ops += 1
+
+
+def module_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.raised_calls += 1
+
+
+COURSE: Final = Fold(
+    "course",
+    version=1,
+    initial=Course,
+    handlers={
+        StreamOpened: stream_opened,
+        CaptureRequested: capture_requested,
+        ForwardStarted: forward_started,
+        ForwardReturned: forward_returned,
+        ForwardHalted: forward_halted,
+        ForwardRaised: forward_raised,
+        ForwardInterrupted: forward_interrupted,
+        CaptureSettled: capture_settled,
+        OpStarted: op_started,
+        OpRaised: op_raised,
+        ModuleRaised: module_raised,
+    },
+)

@@ -1,0 +1,661 @@
+"""What the tables of one capture are computed from: the folds' states at one head, and steps between them.
+
+A ``Forward`` belongs to one head of one stream and never changes; what is expensive is worked out when
+it is first asked for and then kept. The files that hold the columns (ops.py, layers.py, modules.py,
+weights.py, whole.py) read nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, Row
+from projections.arguments import text_of
+from projections.course import Course
+from projections.fold import Source
+from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
+from projections.grouping import Groups, group
+from projections.labels import Labels, Names, label
+from projections.retention import Payload
+from projections.rows import Calls, Rows, is_buffer, is_op, pairs
+from projections.sequences import Ragged
+from projections.vocabulary import Vocabulary
+
+SHAPE: Final = DESCRIPTION.index("shape")
+DTYPE: Final = DESCRIPTION.index("dtype")
+DEVICE: Final = DESCRIPTION.index("device")
+LAYOUT: Final = DESCRIPTION.index("layout")
+SAME_AS: Final = DESCRIPTION.index("same_as")
+REQUIRES_GRAD: Final = DESCRIPTION.index("requires_grad")
+GRAD_FN: Final = DESCRIPTION.index("grad_fn")
+GRAD_SLOT: Final = DESCRIPTION.index("grad_slot")
+GRAD_NODE: Final = DESCRIPTION.index("grad_node")
+PATH: Final = DESCRIPTION.index("path")
+PAYLOAD: Final = DESCRIPTION.index("payload")
+CLASS: Final = DESCRIPTION.index("class")
+
+ITEM_BITS: Final = {
+    "bool": 8,
+    "uint1": 8,
+    "uint2": 8,
+    "uint3": 8,
+    "uint4": 8,
+    "uint5": 8,
+    "uint6": 8,
+    "uint7": 8,
+    "quint4x2": 4,
+    "quint2x4": 2,
+    "float4_e2m1fn_x2": 8,
+    "complex32": 32,
+    "complex64": 64,
+    "complex128": 128,
+    "bfloat16": 16,
+}
+"""Bits per element where the name of the dtype does not end in its width."""
+
+
+def item_bytes(dtype: str, count: int) -> int:
+    """Bytes that ``count`` elements of a dtype take."""
+    bits = ITEM_BITS.get(dtype)
+    if bits is None:
+        name = dtype.split("_")[0]  # "float8_e4m3fn"
+        bits = int(name.lstrip("abcdefghijklmnopqrstuvwxyz") or 8)
+    return (count * bits + 7) // 8
+
+
+def field(cls: type[Any], name: str) -> int:
+    """Where a field of an event class stands in its rows."""
+    fields: tuple[str, ...] = cls.fields
+    return 2 + fields.index(name)
+
+
+OUTPUTS: Final = field(OpExecuted, "outputs")
+PATHS: Final = field(ForwardReturned, "paths")
+INPUT_PATH: Final = field(InputSeen, "path")
+WRITTEN: Final = field(OpExecuted, "written")
+MODE: Final = field(OpExecuted, "mode")
+DURATION: Final = field(OpExecuted, "duration_ns")
+AUTOCAST: Final = field(OpExecuted, "autocast")
+RNG: Final = field(OpExecuted, "rng")
+
+SHOWING: Final = (OUTPUT, IDENTITY)
+"""Kinds of row that show a value made elsewhere."""
+
+
+class Forward:
+    """One capture's forward at one head.
+
+    Args:
+        source: The stream, for what is read from single events.
+        head: Number of events taken into account.
+        words: Functions, sites, modules and tensors that the stream names by number.
+        course: How the capture went.
+        rows: Op rows; of the islands, for the table of orphans.
+        calls: Module calls.
+        names: Function names and layer types.
+        payloads: Payloads kept after their value's own event, by value.
+        constants: Event of each value that has no row.
+        orphaned: Whether the rows are the islands.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        head: int,
+        words: Vocabulary,
+        course: Course,
+        rows: Rows,
+        calls: Calls,
+        names: Names,
+        payloads: dict[int, Payload],
+        constants: dict[int, int],
+        orphaned: bool = False,
+    ) -> None:
+        self.source = source
+        self.head = head
+        self.words = words
+        self.course = course
+        self.rows = rows
+        self.calls = calls
+        self.names = names
+        self.payloads = payloads
+        self.constants = constants
+        self.orphaned = orphaned
+        self.groups: Groups = (
+            Groups(range(len(rows)), [1] * len(rows), [1] * len(rows), range(len(rows)))
+            if orphaned
+            else group(rows, calls.module, words.same_name)
+        )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """Islands are never numbered: their labels are the raw ones."""
+        if not self.orphaned:
+            return label(self.rows, self.groups, self.names)
+        kinds = [self.names.layer_type(function) for function in self.rows.function]
+        raw = [self.raw_label(row) for row in range(len(self))]
+        return Labels(raw, raw, kinds, [0] * len(raw), raw)
+
+    def raw_label(self, row: int) -> str:
+        """The label that is known while the forward runs: by value, or, for a row that only shows one, by row."""
+        rows = self.rows
+        function = rows.function[row]
+        ordinal = rows.ordinal[row] if function in SHOWING else rows.value[row] + 1
+        return f"{self.names.layer_type(function)}_{ordinal}_raw"
+
+    # -- edges
+
+    @property
+    def parents(self) -> Ragged[int]:
+        return self.rows.parents
+
+    @cached_property
+    def children(self) -> Ragged[int]:
+        """Rows made from each row, ascending, each once."""
+        ends, items = self.rows.parents.ends, self.rows.parents.items
+        count = len(self.rows)
+        first = [NOWHERE] * count  # child last added to each row
+        last_seen = first
+        counts = [0] * (count + 1)
+        edges: list[tuple[int, int]] = []
+        start = 0
+        for row in range(count):
+            end = ends[row + 1]
+            for parent in items[start:end]:
+                if last_seen[parent] != row:
+                    last_seen[parent] = row
+                    counts[parent + 1] += 1
+                    edges.append((parent, row))
+            start = end
+        for row in range(count):
+            counts[row + 1] += counts[row]
+        child_ends = counts
+        fill = counts.copy()
+        children = [0] * len(edges)
+        for parent, row in edges:
+            children[fill[parent]] = row
+            fill[parent] += 1
+        return Ragged(children, child_ends)
+
+    @cached_property
+    def unique_parents(self) -> Ragged[int]:
+        """Rows each row was made from, each once, in order of first use."""
+        items: list[int] = []
+        ends = [0]
+        for parents in self.rows.parents:
+            items += dict.fromkeys(parents) if len(parents) > 1 else parents
+            ends.append(len(items))
+        return Ragged(items, ends)
+
+    # -- roles
+
+    @cached_property
+    def is_op(self) -> list[bool]:
+        return [is_op(function) for function in self.rows.function]
+
+    def of_kind(self, *kinds: int) -> list[int]:
+        """Rows of some kinds, ascending."""
+        return [row for row, function in enumerate(self.rows.function) if function in kinds]
+
+    @cached_property
+    def input_rows(self) -> list[int]:
+        return self.of_kind(INPUT)
+
+    @cached_property
+    def output_rows(self) -> list[int]:
+        return self.of_kind(OUTPUT)
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """Running count of op executions."""
+        steps: list[int] = []
+        step = 0
+        for function in self.rows.function:
+            if function >= 0 or function <= IDENTITY:
+                step += 1
+                steps.append(step)
+            else:
+                steps.append(step if function == OUTPUT else 0)
+        return steps
+
+    # -- modules
+
+    @cached_property
+    def call_labels(self) -> list[str]:
+        paths: dict[int, str] = {}
+        counts: dict[int, int] = {}
+        labels: list[str] = []
+        for module in self.calls.module:
+            path = paths.get(module)
+            if path is None:
+                path = paths[module] = self.words.module_path(module)
+            index = counts[module] = counts.get(module, 0) + 1
+            labels.append(f"{path}:{index}")
+        return labels
+
+    @cached_property
+    def call_paths(self) -> list[tuple[int, ...]]:
+        """Enclosing calls of each call, outermost first, itself last; without the root's."""
+        paths: list[tuple[int, ...]] = []
+        for call, parent in enumerate(self.calls.parent):
+            outer = paths[parent] if parent > 0 else ()
+            paths.append((*outer, call) if call else ())
+        return paths
+
+    @cached_property
+    def label_paths(self) -> list[tuple[str, ...]]:
+        labels = self.call_labels
+        return [tuple([labels[call] for call in path]) for path in self.call_paths]
+
+    @cached_property
+    def own_rows(self) -> list[list[int]]:
+        """Op rows that ran directly in each call."""
+        made: list[list[int]] = [[] for _ in range(len(self.calls))]
+        if made:
+            for row, call in enumerate(self.rows.call):
+                made[call].append(row)
+        return made
+
+    @cached_property
+    def inner_calls(self) -> list[list[int]]:
+        """Calls made directly in each call, in order of entry."""
+        made: list[list[int]] = [[] for _ in range(len(self.calls))]
+        for call, parent in enumerate(self.calls.parent):
+            if parent >= 0:
+                made[parent].append(call)
+        return made
+
+    def descendants(self, call: int) -> list[int]:
+        """Calls inside a call, at any depth, in order of entry."""
+        found: list[int] = []
+        stack = [call]
+        while stack:
+            inner = self.inner_calls[stack.pop()]
+            found += inner
+            stack += inner
+        found.sort()
+        return found
+
+    def rows_inside(self, call: int) -> list[int]:
+        """Op rows in a call, at any depth, ascending."""
+        rows = self.own_rows[call].copy()
+        for inner in self.descendants(call):
+            rows += self.own_rows[inner]
+        rows.sort()
+        return rows
+
+    def input_rows_of(self, call: int) -> list[int]:
+        """Op rows whose values a call was given, each once; for the root's call the inputs."""
+        if call == 0:
+            return self.input_rows
+        return [row for row in dict.fromkeys(self.calls.inputs[call]) if row >= 0]
+
+    def output_rows_of(self, call: int) -> list[int]:
+        """Op rows whose values a call returned, each once; for the root's call the outputs."""
+        if call == 0:
+            return self.output_rows
+        return [row for row in dict.fromkeys(self.calls.outputs[call]) if row >= 0]
+
+    @cached_property
+    def entered_calls(self) -> list[tuple[int, ...]]:
+        """Per op row the calls its value was given to, in order of entry; the root's is left out."""
+        return self.by_row(self.input_rows_of, range(1, len(self.calls)))
+
+    @cached_property
+    def left_calls(self) -> list[tuple[int, ...]]:
+        """Per op row the calls that returned its value, inner ones first; the root's is left out."""
+        left = self.calls.left
+        order = sorted((left[call][0], call) for call in range(1, len(self.calls)) if left[call][0] >= 0)
+        return self.by_row(self.output_rows_of, [call for _, call in order])
+
+    def by_row(self, rows_of: Callable[[int], list[int]], calls: Iterable[int]) -> list[tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        if not self.orphaned:
+            for call in calls:
+                for row in rows_of(call):
+                    found.setdefault(row, []).append(call)
+        return [tuple(found.get(row, ())) for row in range(len(self))]
+
+    @cached_property
+    def atomic_calls(self) -> dict[int, int]:
+        """The call of a module without inner calls, by the one op that ran in it."""
+        found: dict[int, int] = {}
+        for call, inner in enumerate(self.inner_calls):
+            if not inner and not self.orphaned:
+                ops = [row for row in self.own_rows[call] if self.is_op[row]]
+                if len(ops) == 1 and call:
+                    found[ops[0]] = call
+        return found
+
+    @cached_property
+    def call_sizes(self) -> list[int]:
+        """Number of calls inside each call, at any depth."""
+        made = [0] * len(self.calls)
+        for call in range(len(made) - 1, 0, -1):
+            parent = self.calls.parent[call]
+            if parent >= 0:
+                made[parent] += made[call] + 1
+        return made
+
+    @cached_property
+    def call_heights(self) -> list[int]:
+        """Levels of calls inside each call."""
+        made = [0] * len(self.calls)
+        for call in range(len(made) - 1, 0, -1):
+            parent = self.calls.parent[call]
+            if parent >= 0:
+                made[parent] = max(made[parent], made[call] + 1)
+        return made
+
+    def enclosing(self, call: int) -> Iterator[int]:
+        """Calls around a call, innermost first, the root's included."""
+        outer = self.calls.parent[call]
+        while outer >= 0:
+            yield outer
+            outer = self.calls.parent[outer]
+
+    @cached_property
+    def module_rows(self) -> dict[int, int]:
+        """Row in the table of modules by module number."""
+        return {module: row for row, module in enumerate(self.modules)}
+
+    @cached_property
+    def module_children(self) -> dict[int, list[int]]:
+        """Modules right below a module by name, by number."""
+        made: dict[int, list[int]] = {}
+        for number, module in enumerate(self.words.modules):
+            if module.parent is not None:
+                made.setdefault(module.parent, []).append(number)
+        return made
+
+    @cached_property
+    def params_in(self) -> dict[int, list[int]]:
+        """Parameters that each module holds itself, by number."""
+        made: dict[int, list[int]] = {}
+        for number, parameter in enumerate(self.words.parameters):
+            made.setdefault(parameter.module, []).append(number)
+        return made
+
+    @cached_property
+    def modules(self) -> list[int]:
+        """Numbers of the modules, those that were called first, in order of their first call."""
+        return list(dict.fromkeys((*self.calls.module, *range(len(self.words.modules)))))
+
+    @cached_property
+    def calls_of(self) -> dict[int, list[int]]:
+        """Calls of each module that was called."""
+        made: dict[int, list[int]] = {}
+        for call, module in enumerate(self.calls.module):
+            made.setdefault(module, []).append(call)
+        return made
+
+    # -- layers, parameters, buffers
+
+    @cached_property
+    def layer_ops(self) -> Ragged[int]:
+        """Op rows of each layer, by pass."""
+        ends = [0]
+        for count in self.groups.passes:
+            ends.append(ends[-1] + count)
+        items = [0] * len(self)
+        for row, (layer, index) in enumerate(zip(self.groups.layer, self.groups.pass_index, strict=True)):
+            items[ends[layer] + index - 1] = row
+        return Ragged(items, ends)
+
+    @cached_property
+    def params_of(self) -> dict[int, list[int]]:
+        """Parameter numbers that each op used, once per use."""
+        made: dict[int, list[int]] = {}
+        for row, number in pairs(self.rows.uses):
+            made.setdefault(row, []).append(number)
+        return made
+
+    @cached_property
+    def ops_using(self) -> dict[int, list[int]]:
+        """Op rows that used each parameter, once per use."""
+        made: dict[int, list[int]] = {}
+        for row, number in pairs(self.rows.uses):
+            made.setdefault(number, []).append(row)
+        return made
+
+    @cached_property
+    def versions_of(self) -> dict[int, list[int]]:
+        """Op rows of the versions of each buffer that was seen."""
+        made: dict[int, list[int]] = {}
+        for row, function in enumerate(self.rows.function):
+            if is_buffer(function):
+                made.setdefault(self.rows.site[row], []).append(row)
+        return made
+
+    def buffer_address(self, number: int) -> str:
+        """Address of a buffer, also where the stream does not describe it."""
+        buffers = self.words.buffers
+        return buffers[number].address if number < len(buffers) else f"~{number}"
+
+    def is_opaque(self, function: int) -> bool:
+        """Whether what happened inside a function was not watched."""
+        return self.words.func_opaque[function] if function >= 0 else function <= OPAQUE
+
+    # -- larger fields, read from the events
+
+    @cached_property
+    def value_rows(self) -> dict[int, int]:
+        """The row that made each value."""
+        made: dict[int, int] = {}
+        for row, value in enumerate(self.rows.value):
+            made.setdefault(value, row)
+        return made
+
+    def brief_of(self, value: int) -> Brief:
+        """What is known of a value."""
+        row = self.value_rows.get(value)
+        if row is not None:
+            return self.detail(row).brief
+        at = self.constants.get(value)
+        return NOTHING if at is None else detail_of(self.source.row(at), NOWHERE, 0, self.names).brief
+
+    @cached_property
+    def output_paths(self) -> Sequence[tuple[Any, ...]]:
+        """Where each returned tensor sits; for a halted forward its place among the frontier's tensors."""
+        at = self.course.ended_at
+        if at is None:
+            return ()
+        ending = self.source.row(at)
+        if self.course.status == "complete":
+            return [tuple(path) for path in ending[PATHS]]
+        count = len(ending[-1])
+        return [()] if count == 1 else [(index,) for index in range(count)]
+
+    # -- larger fields, read from the events
+
+    def scan(self, events: Sequence[int]) -> Iterator[tuple[int, Row]]:
+        """Position and row of each of some events, given ascending, in one pass over the stream."""
+        position, count = 0, len(events)
+        if not count:
+            return
+        at = events[0]
+        for run in self.source.rows(at, self.head):
+            stop = at + len(run)
+            while position < count and events[position] < stop:
+                yield position, run[events[position] - at]
+                position += 1
+            if position == count:
+                return
+            at = stop
+
+    def origin(self, row: int) -> int:
+        """The row whose value a row shows: outputs and ``identity`` rows show that of their parent."""
+        function, parents, value = self.rows.function, self.rows.parents, self.rows.value
+        while function[row] in SHOWING and parents.length(row) and value[row] not in self.constants:
+            row = parents.items[parents.ends[row]]
+        return row
+
+    def described_at(self, row: int) -> int:
+        """The event that describes the value of a row, NOWHERE if there is none. Takes an origin."""
+        rows = self.rows
+        if rows.function[row] in SHOWING:  # it shows a constant
+            return self.constants.get(rows.value[row], NOWHERE)
+        return rows.event[row]
+
+    def detail(self, row: int) -> Detail:
+        """What the events say of one row."""
+        if "details" in self.__dict__:  # read already, in one pass
+            return self.details[row]
+        rows = self.rows
+        origin = self.origin(row)
+        at = self.described_at(origin)
+        if at == NOWHERE:
+            return UNKNOWN
+        found = detail_of(self.source.row(at), rows.function[origin], rows.slot[origin], self.names)
+        return found if origin == row else shown(found)
+
+    @cached_property
+    def details(self) -> Details:
+        """``detail`` of every row, in one pass over the stream."""
+        rows = self.rows
+        made = Details(len(rows))
+        own: list[tuple[int, int]] = []
+        showing: list[int] = []
+        for row, function in enumerate(rows.function):
+            if function in SHOWING:
+                showing.append(row)
+            else:
+                own.append((rows.event[row], row))
+        constants = [(self.described_at(row), row) for row in showing if self.origin(row) == row]
+        own = sorted([*own, *[(at, row) for at, row in constants if at != NOWHERE]])
+        for position, event in self.scan([at for at, _ in own]):
+            row = own[position][1]
+            made[row] = detail_of(event, rows.function[row], rows.slot[row], self.names)
+        for row in showing:
+            origin = self.origin(row)
+            if origin != row:
+                made[row] = shown(made[origin])
+        return made
+
+    def payload(self, row: int) -> Payload | None:
+        """Where the payload of a row's value is."""
+        later = self.payloads.get(self.rows.value[self.origin(row)])
+        return self.detail(row).payload if later is None else later
+
+    @cached_property
+    def io_roles(self) -> list[str | None]:
+        """Where inputs and outputs sit: ``input.x``, ``output.b.0``."""
+        rows = self.rows
+        made: list[str | None] = [None] * len(rows)
+        inputs = self.input_rows
+        for position, event in self.scan([rows.event[row] for row in inputs]):
+            made[inputs[position]] = ".".join(("input", *map(part_text, event[INPUT_PATH])))
+        for row in self.output_rows:
+            made[row] = ".".join(("output", *map(part_text, self.output_paths[rows.slot[row]])))
+        return made
+
+
+def part_text(part: Any) -> str:
+    return part if isinstance(part, str) else text_of(part)
+
+
+class Brief(NamedTuple):
+    """What many rows share: passes of one layer mostly have one object of this."""
+
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    device: str | None
+    nbytes: int | None
+    layout: str | None
+    tensor_class: str | None
+    requires_grad: bool | None
+    grad_fn: str | None
+    grad_slot: int | None
+    path: tuple[Any, ...]
+    is_inplace: bool
+    mode: int | None
+    autocast: tuple[tuple[str, str], ...] | None
+
+
+class Detail(NamedTuple):
+    """What the events say of one row beside its edges."""
+
+    brief: Brief
+    node: int | None  # capture-local number of its autograd node
+    payload: Payload | None
+    duration_ns: int
+    rng: int | None
+
+
+NOTHING: Final = Brief(
+    None, None, None, None, None, None, None, None, None, (), is_inplace=False, mode=None, autocast=None
+)
+UNKNOWN: Final = Detail(NOTHING, None, None, 0, None)
+
+
+class Details:
+    """Details by row, as columns; equal briefs are one object."""
+
+    __slots__ = ("briefs", "durations", "nodes", "payloads", "rngs", "shared")
+
+    def __init__(self, count: int) -> None:
+        self.briefs = [NOTHING] * count
+        self.nodes: list[int | None] = [None] * count
+        self.payloads: list[Payload | None] = [None] * count
+        self.durations = [0] * count
+        self.rngs: dict[int, int] = {}
+        self.shared: dict[Brief, Brief] = {}
+
+    def __getitem__(self, row: int) -> Detail:
+        return Detail(self.briefs[row], self.nodes[row], self.payloads[row], self.durations[row], self.rngs.get(row))
+
+    def __setitem__(self, row: int, detail: Detail) -> None:
+        brief, self.nodes[row], self.payloads[row], self.durations[row], rng = detail
+        self.briefs[row] = self.shared.setdefault(brief, brief)
+        if rng is not None:
+            self.rngs[row] = rng
+
+
+def shown(detail: Detail) -> Detail:
+    """The same value at a row that only shows it."""
+    brief = detail.brief._replace(path=(), is_inplace=False, mode=None, autocast=None)
+    return Detail(brief, detail.node, detail.payload, 0, None)
+
+
+def detail_of(event: Row, function: int, slot: int, names: Names) -> Detail:
+    """Read one row's detail from the event that describes its value."""
+    if function < 0:
+        given = event[-1]
+        path: tuple[Any, ...] = ()
+        in_place, mode, autocast, duration_ns, rng = False, None, None, 0, None
+    else:
+        given = event[OUTPUTS][slot]
+        same_as, written = given[SAME_AS], event[WRITTEN]
+        path = tuple(given[PATH])
+        in_place = (same_as is not None and written is not None and same_as in written) or names.in_place[function]
+        mode, duration_ns, rng = event[MODE], event[DURATION], event[RNG]
+        autocast = event[AUTOCAST]
+    shape = tuple(given[SHAPE])
+    dtype = given[DTYPE]
+    strides = None
+    payload = given[PAYLOAD]
+    if payload is not None:
+        number, first, strides = payload
+        payload = (number, first, None if strides is None else tuple(strides))
+    brief = Brief(
+        shape,
+        dtype,
+        given[DEVICE],
+        item_bytes(dtype, math.prod(shape)),
+        given[LAYOUT],
+        given[CLASS],
+        given[REQUIRES_GRAD],
+        given[GRAD_FN],
+        given[GRAD_SLOT],
+        path,
+        in_place,
+        mode,
+        autocast,
+    )
+    return Detail(brief, given[GRAD_NODE], payload, duration_ns, rng)

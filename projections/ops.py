@@ -1,0 +1,788 @@
+"""Columns of the op table: one row per call and result, input, output and buffer version.
+
+Reads  a ``Forward``.
+Gives  the makers of the columns that ``columns.py`` lists under ``ops``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen, OpExecuted
+from projections.arguments import (
+    argument_paths,
+    arguments_text,
+    flat_kwargs,
+    has_hole,
+    keywords_text,
+    step_into,
+)
+from projections.forward import Forward, field
+from projections.graph import BUFFER_FUSED, BUFFER_WRITTEN, INPUT, NOWHERE, OUTPUT
+from projections.keys import keys_of
+from projections.reach import distances, reached
+from projections.rows import is_buffer
+from projections.sequences import Computed, Deferred, Ragged, picked
+from projections.signatures import arg_names, config_of
+from projections.sites import frames
+from projections.tables import Column, Maker
+
+ARGS: Final = field(OpExecuted, "args")
+KWARGS: Final = field(OpExecuted, "kwargs")
+INPUTS: Final = field(OpExecuted, "inputs")
+CONTAINER: Final = field(OpExecuted, "container")
+WRITERS: Final = field(OpExecuted, "writers")
+WAS_PARAMETER: Final = field(InputSeen, "was_parameter")
+HOW: Final = field(BufferWritten, "how")
+CHANGED: Final = field(BufferWritten, "changed")
+
+
+# -- small builders
+
+
+def per_row(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """A column whose cells are worked out at each read."""
+
+    def make(forward: Forward) -> Column:
+        return Computed(len(forward), partial(one, forward))
+
+    return make
+
+
+def from_detail(read: Callable[[Any], Any]) -> Maker[Forward]:
+    """A column read from the events' details."""
+
+    def make(forward: Forward) -> Column:
+        def every() -> Column:
+            details = forward.details
+            return [read(details[row]) for row in range(len(forward))]
+
+        return Deferred(len(forward), lambda row: read(forward.detail(row)), every)
+
+    return make
+
+
+def from_brief(name: str) -> Maker[Forward]:
+    """A column that is a field of the details' shared part."""
+
+    def make(forward: Forward) -> Column:
+        return Deferred(
+            len(forward),
+            lambda row: getattr(forward.detail(row).brief, name),
+            lambda: [getattr(brief, name) for brief in forward.details.briefs],
+        )
+
+    return make
+
+
+def from_event(kind: Callable[[int], bool], read: Callable[[Forward, int, Any], Any], missing: Any) -> Maker[Forward]:
+    """A column read from the event of each row of some kinds; ``missing`` for all other rows.
+
+    Args:
+        kind: Whether a row with this function number has the value.
+        read: Gives the value from the forward, the row and its event.
+        missing: Value of the others.
+    """
+
+    def make(forward: Forward) -> Column:
+        rows = forward.rows
+
+        def one(row: int) -> Any:
+            if not kind(rows.function[row]):
+                return missing
+            return read(forward, row, forward.source.row(rows.event[row]))
+
+        def every() -> Column:
+            made = [missing] * len(rows)
+            own = [row for row, function in enumerate(rows.function) if kind(function)]
+            for position, event in forward.scan([rows.event[row] for row in own]):
+                made[own[position]] = read(forward, own[position], event)
+            return made
+
+        return Deferred(len(rows), one, every)
+
+    return make
+
+
+def is_call(function: int) -> bool:
+    return function >= 0
+
+
+def labels_of(read: Callable[[Forward], Sequence[Sequence[int]]]) -> Maker[Forward]:
+    """A column of op labels from a column of op rows."""
+
+    def make(forward: Forward) -> Column:
+        rows, labels = read(forward), forward.labels.op
+        return Computed(len(rows), lambda row: tuple([labels[other] for other in rows[row]]))
+
+    return make
+
+
+def flags(read: Callable[[Forward], Sequence[int]]) -> Maker[Forward]:
+    """A column that is True at some rows."""
+
+    def make(forward: Forward) -> Column:
+        made = [False] * len(forward)
+        for row in read(forward):
+            made[row] = True
+        return made
+
+    return make
+
+
+def of_function(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """A column that depends on the function alone."""
+
+    def make(forward: Forward) -> Column:
+        known = {function: one(forward, function) for function in dict.fromkeys(forward.rows.function)}
+        return [known[function] for function in forward.rows.function]
+
+    return make
+
+
+def of_layer(read: Callable[[Forward], Sequence[Any]]) -> Maker[Forward]:
+    """A column that an op has from its layer."""
+
+    def make(forward: Forward) -> Column:
+        return picked(read(forward), forward.groups.layer)
+
+    return make
+
+
+# -- identity
+
+
+def label_short(forward: Forward, row: int) -> str:
+    layer = forward.groups.layer[row]
+    short = forward.labels.layer_short[layer]
+    return short if forward.groups.passes[layer] == 1 else f"{short}:{forward.groups.pass_index[row]}"
+
+
+def lookup_keys(forward: Forward, row: int) -> tuple[int | str, ...]:
+    return (row, row - len(forward), *keys_of(forward, row))
+
+
+def site_keys(forward: Forward) -> list[str]:
+    """Structural keys that do not depend on numbering: version, module path, type, slot, rank."""
+    ranks: dict[tuple[Any, ...], int] = {}
+    made: list[str] = []
+    rows, paths, words = forward.rows, forward.call_paths, forward.words
+    multi = in_multi_output(forward)
+    for row, (function, call, slot) in enumerate(zip(rows.function, rows.call, rows.slot, strict=True)):
+        kind = forward.names.layer_type(function)
+        place = str(slot) if multi[row] else ""
+        rank = ranks[call, kind, place] = ranks.get((call, kind, place), 0) + 1
+        path = "/".join([words.module_path(forward.calls.module[outer]) for outer in paths[call]]) if paths else ""
+        made.append(f"s1|{path}|{kind}|{place}|{rank}")
+    return made
+
+
+# -- function
+
+
+def func_qualname(forward: Forward, function: int) -> str | None:
+    if function >= 0:
+        return forward.words.func_qualnames[function]
+    return None
+
+
+def func_call_id(forward: Forward, row: int) -> int | None:
+    return forward.rows.event[row] if forward.is_op[row] else None
+
+
+def non_tensors(forward: Forward, row: int, event: Any) -> tuple[Any, ...]:
+    return tuple([template for template in event[ARGS] if not has_hole(template)])
+
+
+def non_tensor_keywords(forward: Forward, row: int, event: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple([(name, template) for name, template in flat_kwargs(event[KWARGS]) if not has_hole(template)])
+
+
+def tensor_texts(forward: Forward, numbers: Sequence[int]) -> list[str]:
+    """One text per tensor argument, given as in ``OpExecuted.inputs``: its shape and dtype where they are known."""
+    texts: list[str] = []
+    for number in numbers:
+        if number < 0:
+            parameter = forward.words.parameters[-1 - number]
+            texts.append(tensor_text(parameter.shape, parameter.dtype))
+        else:
+            brief = forward.brief_of(number)
+            texts.append(tensor_text(brief.shape, brief.dtype))
+    return texts
+
+
+def tensor_text(shape: tuple[int, ...] | None, dtype: str | None) -> str:
+    return "Tensor" if shape is None else f"Tensor(shape={shape}, dtype={dtype})"
+
+
+def args_summary(forward: Forward, row: int, event: Any) -> str:
+    return arguments_text(event[ARGS], iter(tensor_texts(forward, event[INPUTS])))
+
+
+def kwargs_summary(forward: Forward, row: int, event: Any) -> str:
+    texts = tensor_texts(forward, event[INPUTS])
+    before = len(argument_paths(event[ARGS], ()))
+    return keywords_text(event[KWARGS], iter(texts[before:]))
+
+
+def func_config(forward: Forward, row: int, event: Any) -> tuple[tuple[str, Any], ...]:
+    inputs: tuple[int, ...] = event[INPUTS]
+    shapes = [forward.words.parameters[-1 - number].shape for number in inputs if number < 0]
+    name = forward.names.func_name(forward.rows.function[row])
+    return config_of(name, event[ARGS], flat_kwargs(event[KWARGS]), shapes)
+
+
+def code_context(forward: Forward, row: int) -> tuple[Any, ...]:
+    rows = forward.rows
+    if rows.function[row] < 0:
+        return ()
+    calls = forward.call_paths[rows.call[row]] if len(forward.calls) else ()
+    outer = [frame for call in calls for frame in frames(forward.words, forward.calls.site[call])]
+    return (*outer, *frames(forward.words, rows.site[row]))
+
+
+# -- slots
+
+
+def in_multi_output(forward: Forward) -> list[bool]:
+    """Whether the call of each row returned several tensors: its neighbours then stem from the same event."""
+    event, function = forward.rows.event, forward.rows.function
+    last = len(event) - 1
+    return [
+        function[row] >= 0 and ((row > 0 and event[row - 1] == at) or (row < last and event[row + 1] == at))
+        for row, at in enumerate(event)
+    ]
+
+
+def multi_output_index(forward: Forward) -> Column:
+    multi, slot = in_multi_output(forward), forward.rows.slot
+    return [slot[row] if several else None for row, several in enumerate(multi)]
+
+
+def container_path(forward: Forward, row: int, event: Any) -> tuple[Any, ...]:
+    path = forward.detail(row).brief.path
+    return step_into(event[CONTAINER], path) if path else ()
+
+
+def multi_output_name(forward: Forward, row: int, event: Any) -> str | None:
+    path = container_path(forward, row, event)
+    return str(path[-1][1]) if path and path[-1][0] in ("NamedField", "DictKey") else None
+
+
+# -- graph
+
+
+def unique_parent_rows(forward: Forward) -> Ragged[int]:
+    return forward.unique_parents
+
+
+def child_rows(forward: Forward) -> Ragged[int]:
+    return forward.children
+
+
+def parent_rows(forward: Forward) -> Ragged[int]:
+    return forward.parents
+
+
+def uses_of(forward: Forward, row: int) -> list[tuple[int, int | str, tuple[int | str, ...]]]:
+    """Per use of a parent: its row, the argument's position or name, and the place inside that argument."""
+    rows = forward.rows
+    parents = rows.parents[row]
+    if rows.function[row] < 0:
+        return [(parent, 0, ()) for parent in parents]
+    event = forward.source.row(rows.event[row])
+    writers = event[WRITERS]
+    made: list[tuple[int, int | str, tuple[int | str, ...]]] = []
+    position = 0
+    for index, (argument, path) in enumerate(argument_paths(event[ARGS], event[KWARGS])):
+        number = event[INPUTS][index]
+        writer = None if writers is None else writers[index]
+        value = number if writer is None else writer
+        # Constants and plain parameters have no row and so are not among the parents.
+        if value >= 0 and value not in forward.constants and position < len(parents):
+            made.append((parents[position], argument, path))
+            position += 1
+    return made
+
+
+def parent_arg_positions(forward: Forward, row: int) -> dict[str, dict[Any, str]]:
+    """Parent labels by place: a position or name, or a path that starts with one."""
+    label = forward.labels.op
+    made: dict[str, dict[Any, str]] = {"args": {}, "kwargs": {}}
+    for parent, argument, path in uses_of(forward, row):
+        made["args" if isinstance(argument, int) else "kwargs"][(argument, *path) if path else argument] = label[parent]
+    return made
+
+
+def edge_uses(forward: Forward, row: int) -> tuple[Any, ...]:
+    label = forward.labels.op
+    return tuple(
+        [
+            (label[parent], label[row], "positional" if isinstance(argument, int) else "keyword", (argument, *path))
+            for parent, argument, path in uses_of(forward, row)
+        ]
+    )
+
+
+def sibling_rows(forward: Forward, row: int) -> list[int]:
+    children = forward.children
+    found = {child for parent in forward.unique_parents[row] for child in children[parent]}
+    found.discard(row)
+    return sorted(found)
+
+
+def co_parent_rows(forward: Forward, row: int) -> list[int]:
+    parents = forward.unique_parents
+    found = {parent for child in forward.children[row] for parent in parents[child]}
+    found.discard(row)
+    return sorted(found)
+
+
+def named(one: Callable[[Forward, int], Sequence[int]]) -> Maker[Forward]:
+    """A column of op labels, sorted by row, worked out per row."""
+
+    def read(forward: Forward, row: int) -> tuple[str, ...]:
+        labels = forward.labels.op
+        return tuple([labels[other] for other in one(forward, row)])
+
+    return per_row(read)
+
+
+def internal_sources(forward: Forward) -> list[int]:
+    """Rows made without tensor parents, first reads of buffers included."""
+    parents = forward.parents
+    return [
+        row
+        for row, function in enumerate(forward.rows.function)
+        if function not in (INPUT, OUTPUT) and not parents.length(row)
+    ]
+
+
+def internal_sinks(forward: Forward) -> list[int]:
+    children = forward.children
+    return [
+        row for row, function in enumerate(forward.rows.function) if function != OUTPUT and not children.length(row)
+    ]
+
+
+def set_labels(read: Callable[[Forward], list[frozenset[int]]]) -> Maker[Forward]:
+    """A column of op labels in row order from sets of rows; equal sets give one tuple."""
+
+    def make(forward: Forward) -> Column:
+        labels = forward.labels.op
+        known: dict[frozenset[int], tuple[str, ...]] = {}
+        made: list[tuple[str, ...]] = []
+        for rows in read(forward):
+            found = known.get(rows)
+            if found is None:
+                found = known[rows] = tuple([labels[row] for row in sorted(rows)])
+            made.append(found)
+        return made
+
+    return make
+
+
+def ancestors(forward: Forward, starts: Sequence[int]) -> list[frozenset[int]]:
+    return reached(forward.parents, starts, range(len(forward)))
+
+
+def root_ancestors(forward: Forward) -> list[frozenset[int]]:
+    return ancestors(forward, sorted((*forward.input_rows, *internal_sources(forward))))
+
+
+def input_ancestors(forward: Forward) -> list[frozenset[int]]:
+    return ancestors(forward, forward.input_rows)
+
+
+def source_ancestors(forward: Forward) -> list[frozenset[int]]:
+    return ancestors(forward, internal_sources(forward))
+
+
+def output_descendants(forward: Forward) -> list[frozenset[int]]:
+    return reached(forward.children, forward.output_rows, reversed(range(len(forward))))
+
+
+def not_empty(read: Callable[[Forward], Sequence[Any]]) -> Maker[Forward]:
+    def make(forward: Forward) -> Column:
+        return [bool(items) for items in read(forward)]
+
+    return make
+
+
+def lengths(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
+    def make(forward: Forward) -> Column:
+        ragged = read(forward)
+        return Computed(len(ragged), ragged.length)
+
+    return make
+
+
+def some(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
+    def make(forward: Forward) -> Column:
+        ragged = read(forward)
+        return Computed(len(ragged), lambda row: ragged.length(row) > 0)
+
+    return make
+
+
+def from_input(longest: bool) -> Maker[Forward]:
+    return lambda forward: distances(forward.parents, forward.input_rows, range(len(forward)), longest)
+
+
+def to_output(longest: bool) -> Maker[Forward]:
+    return lambda forward: distances(forward.children, forward.output_rows, reversed(range(len(forward))), longest)
+
+
+# -- roles
+
+
+def output_parents(forward: Forward) -> list[int]:
+    return [parent for row in forward.output_rows for parent in forward.parents[row]]
+
+
+def input_was_parameter(forward: Forward, row: int, event: Any) -> bool:
+    return bool(event[WAS_PARAMETER])
+
+
+# -- buffers
+
+
+def buffer_address(forward: Forward, row: int) -> str | None:
+    rows = forward.rows
+    return forward.buffer_address(rows.site[row]) if is_buffer(rows.function[row]) else None
+
+
+def buffer_row(forward: Forward, row: int) -> int:
+    rows = forward.rows
+    return rows.site[row] if is_buffer(rows.function[row]) else NOWHERE
+
+
+def buffer_pass(forward: Forward, row: int) -> int | None:
+    rows = forward.rows
+    return rows.slot[row] if is_buffer(rows.function[row]) else None
+
+
+def is_written(function: int) -> bool:
+    return function in (BUFFER_WRITTEN, BUFFER_FUSED)
+
+
+def buffer_writer(forward: Forward, row: int) -> int:
+    """The op row that wrote a buffer version, NOWHERE if there is none."""
+    if not is_written(forward.rows.function[row]) or not forward.parents.length(row):
+        return NOWHERE
+    return forward.parents[row][0]
+
+
+def buffer_source(forward: Forward, row: int) -> str | None:
+    writer = buffer_writer(forward, row)
+    return None if writer == NOWHERE else forward.labels.op[writer]
+
+
+def buffer_source_func_name(forward: Forward, row: int) -> str | None:
+    writer = buffer_writer(forward, row)
+    return None if writer == NOWHERE else forward.names.func_name(forward.rows.function[writer])
+
+
+def buffers_read(forward: Forward, row: int) -> list[int]:
+    function = forward.rows.function
+    if is_buffer(function[row]) or function[row] == OUTPUT:
+        return []
+    return [parent for parent in forward.unique_parents[row] if is_buffer(function[parent])]
+
+
+def buffers_written(forward: Forward, row: int) -> list[int]:
+    function = forward.rows.function
+    return [child for child in forward.children[row] if is_written(function[child])]
+
+
+# -- modules
+
+
+def call_column(forward: Forward) -> Column:
+    return forward.rows.call if len(forward.calls) else [NOWHERE] * len(forward)
+
+
+def modules_of(forward: Forward, row: int) -> tuple[str, ...]:
+    paths = forward.label_paths
+    return paths[forward.rows.call[row]] if paths else ()
+
+
+def module_of(forward: Forward, row: int) -> str | None:
+    path = modules_of(forward, row)
+    return path[-1] if path else None
+
+
+def module_call_depth(forward: Forward, row: int) -> int:
+    return len(modules_of(forward, row))
+
+
+def in_submodule(forward: Forward, row: int) -> bool:
+    return bool(modules_of(forward, row))
+
+
+def call_names(read: Callable[[Forward], Sequence[Sequence[int]]]) -> Maker[Forward]:
+    """Call labels from lists of calls per row."""
+
+    def make(forward: Forward) -> Column:
+        calls, labels = read(forward), forward.call_labels
+        return Computed(len(forward), lambda row: tuple([labels[call] for call in calls[row]]))
+
+    return make
+
+
+def left_modules(forward: Forward, row: int) -> tuple[str, ...]:
+    words, module = forward.words, forward.calls.module
+    return tuple(dict.fromkeys(words.module_path(module[call]) for call in forward.left_calls[row]))
+
+
+def atomic_call(forward: Forward, row: int) -> str | None:
+    call = forward.atomic_calls.get(row)
+    return None if call is None else forward.call_labels[call]
+
+
+def atomic_module(forward: Forward, row: int) -> str | None:
+    call = forward.atomic_calls.get(row)
+    return None if call is None else forward.words.module_path(forward.calls.module[call])
+
+
+# -- parameters
+
+
+def param_rows(forward: Forward, row: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(forward.params_of.get(row, ())))
+
+
+def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Forward]:
+    """A column made from the parameters that each op used, each once."""
+
+    def read(forward: Forward, row: int) -> Any:
+        parameters = forward.words.parameters
+        return one([parameters[number] for number in param_rows(forward, row)])
+
+    return per_row(read)
+
+
+# -- conditionals, modes
+
+
+def bool_values(forward: Forward) -> Column:
+    made: list[bool | None] = [None] * len(forward)
+    for row, truth in forward.rows.branches:
+        made[row] = truth
+    return made
+
+
+def is_scalar_bool(detail: Any) -> bool:
+    brief = detail.brief
+    return brief.dtype == "bool" and all(size == 1 for size in brief.shape)
+
+
+def func_autocast_state(detail: Any) -> tuple[Any, ...]:
+    """Pairs: the modes under which the call ran, then a dtype per device with autocast on."""
+    mode = detail.brief.mode
+    if mode is None:
+        return ()
+    return (
+        ("grad_enabled", bool(mode & MODE_GRAD)),
+        ("inference_mode", bool(mode & MODE_INFERENCE)),
+        *(detail.brief.autocast or ()),
+    )
+
+
+def parent_cells(column: Callable[[Any], Any]) -> Maker[Forward]:
+    """A tuple of something of each parent, per use."""
+
+    def read(forward: Forward, row: int) -> tuple[Any, ...]:
+        return tuple([column(forward.detail(parent).brief) for parent in forward.parents[row]])
+
+    return per_row(read)
+
+
+def input_memory(forward: Forward, row: int) -> int:
+    return sum([forward.detail(parent).brief.nbytes or 0 for parent in forward.parents[row]])
+
+
+def payload_refs(forward: Forward) -> Column:
+    return Deferred(len(forward), forward.payload, lambda: [forward.payload(row) for row in range(len(forward))])
+
+
+def payload_column(forward: Forward) -> Column:
+    forward.details  # noqa: B018  # one pass for all rows instead of one read each
+    return [forward.payload(row) for row in range(len(forward))]
+
+
+def has_saved_activation(forward: Forward) -> Column:
+    return [payload is not None for payload in payload_column(forward)]
+
+
+def trainable(parameter: Any) -> bool:
+    return bool(parameter.requires_grad)
+
+
+def frozen(parameter: Any) -> bool:
+    return not parameter.requires_grad
+
+
+def elements(parameters: Iterable[Any]) -> int:
+    return sum([math.prod(parameter.shape) for parameter in parameters])
+
+
+def func_duration(forward: Forward) -> Column:
+    """Seconds inside the original call."""
+    return Deferred(
+        len(forward),
+        lambda row: forward.detail(row).duration_ns / 1e9,
+        lambda: [duration / 1e9 for duration in forward.details.durations],
+    )
+
+
+OPS: Final[dict[str, Maker[Forward]]] = {
+    # identity
+    "label": lambda forward: forward.labels.op,
+    "layer_label": of_layer(lambda forward: forward.labels.layer),
+    "label_short": per_row(label_short),
+    "layer_label_short": of_layer(lambda forward: forward.labels.layer_short),
+    "raw_label": per_row(lambda forward, row: forward.raw_label(row)),
+    "layer_type": of_function(lambda forward, function: forward.names.layer_type(function)),
+    "type_index": of_layer(lambda forward: forward.labels.type_index),
+    "step_index": lambda forward: forward.steps,
+    "ordinal_index": lambda forward: range(len(forward)),
+    "pass_index": lambda forward: forward.groups.pass_index,
+    "num_passes": of_layer(lambda forward: forward.groups.passes),
+    "lookup_keys": per_row(lookup_keys),
+    "site_key": site_keys,
+    # function
+    "func_name": of_function(lambda forward, function: forward.names.func_name(function)),
+    "func_qualname": of_function(func_qualname),
+    "func_call_id": per_row(func_call_id),
+    "is_inplace": from_brief("is_inplace"),
+    "is_opaque": of_function(lambda forward, function: forward.is_opaque(function)),
+    "num_args_total": from_event(is_call, lambda f, row, event: len(event[ARGS]) + len(event[KWARGS]) // 2, 0),
+    "num_pos_args": from_event(is_call, lambda f, row, event: len(event[ARGS]), 0),
+    "num_kwargs": from_event(is_call, lambda f, row, event: len(event[KWARGS]) // 2, 0),
+    "non_tensor_pos_args": from_event(is_call, non_tensors, ()),
+    "non_tensor_kwargs": from_event(is_call, non_tensor_keywords, ()),
+    "func_config": from_event(is_call, func_config, ()),
+    "args_summary": from_event(is_call, args_summary, ""),
+    "kwargs_summary": from_event(is_call, kwargs_summary, ""),
+    "code_context": per_row(code_context),
+    "arg_names": of_function(lambda forward, function: arg_names(forward.names.func_name(function))),
+    # tensor
+    "has_saved_activation": has_saved_activation,
+    "payload_ref": payload_refs,
+    "shape": from_brief("shape"),
+    "dtype": from_brief("dtype"),
+    "device_ref": from_brief("device"),
+    "activation_memory": from_brief("nbytes"),
+    "layout": from_brief("layout"),
+    "tensor_class": from_brief("tensor_class"),
+    "input_ops": labels_of(parent_rows),
+    "num_inputs": lengths(parent_rows),
+    "input_shapes": parent_cells(lambda brief: brief.shape),
+    "input_dtypes": parent_cells(lambda brief: brief.dtype),
+    "input_memory": per_row(input_memory),
+    # slots
+    "in_multi_output": in_multi_output,
+    "multi_output_index": multi_output_index,
+    "multi_output_name": from_event(is_call, multi_output_name, None),
+    "container_path": from_event(is_call, container_path, ()),
+    # graph
+    "parents": labels_of(parent_rows),
+    "children": labels_of(child_rows),
+    "num_parents": lengths(unique_parent_rows),
+    "num_children": lengths(child_rows),
+    "has_parents": some(parent_rows),
+    "has_children": some(child_rows),
+    "parent_arg_positions": per_row(parent_arg_positions),
+    "edge_uses": per_row(edge_uses),
+    "siblings": named(sibling_rows),
+    "has_siblings": per_row(lambda forward, row: bool(sibling_rows(forward, row))),
+    "co_parents": named(co_parent_rows),
+    "has_co_parents": per_row(lambda forward, row: bool(co_parent_rows(forward, row))),
+    "root_ancestors": set_labels(root_ancestors),
+    "input_ancestors": set_labels(input_ancestors),
+    "has_input_ancestor": not_empty(input_ancestors),
+    "internal_source_ancestors": set_labels(source_ancestors),
+    "has_internal_source_ancestor": not_empty(source_ancestors),
+    "output_descendants": set_labels(output_descendants),
+    "has_output_descendant": not_empty(output_descendants),
+    "min_distance_from_input": from_input(longest=False),
+    "max_distance_from_input": from_input(longest=True),
+    "min_distance_to_output": to_output(longest=False),
+    "max_distance_to_output": to_output(longest=True),
+    # roles
+    "is_input": flags(lambda forward: forward.input_rows),
+    "is_output": flags(lambda forward: forward.output_rows),
+    "is_final_output": flags(lambda forward: forward.output_rows[-1:]),
+    "is_output_parent": flags(output_parents),
+    "is_compute_op": lambda forward: forward.is_op,
+    "io_role": lambda forward: forward.io_roles,
+    "input_was_parameter": from_event(lambda function: function == INPUT, input_was_parameter, False),
+    "is_internal_source": flags(internal_sources),
+    "is_internal_sink": flags(internal_sinks),
+    "is_orphan": lambda forward: [forward.orphaned] * len(forward),
+    # buffers
+    "is_buffer": of_function(lambda forward, function: is_buffer(function)),
+    "address": per_row(buffer_address),
+    "buffer_pass": per_row(buffer_pass),
+    "buffer_write_kind": from_event(is_written, lambda f, row, event: event[HOW], None),
+    "buffer_value_changed": from_event(is_written, lambda f, row, event: event[CHANGED], None),
+    "buffer_source": per_row(buffer_source),
+    "buffer_source_func_name": per_row(buffer_source_func_name),
+    "buffer_source_ops": named(buffers_read),
+    "buffer_sink_ops": named(buffers_written),
+    # modules
+    "module": per_row(module_of),
+    "modules": per_row(modules_of),
+    "in_submodule": per_row(in_submodule),
+    "module_call_depth": per_row(module_call_depth),
+    "is_module_input": not_empty(lambda forward: forward.entered_calls),
+    "input_to_module_calls": call_names(lambda forward: forward.entered_calls),
+    "is_module_output": not_empty(lambda forward: forward.left_calls),
+    "output_of_module_calls": call_names(lambda forward: forward.left_calls),
+    "output_of_modules": per_row(left_modules),
+    "is_atomic_module": per_row(lambda forward, row: row in forward.atomic_calls),
+    "atomic_module": per_row(atomic_module),
+    "atomic_module_call": per_row(atomic_call),
+    # parameters
+    "uses_params": per_row(lambda forward, row: row in forward.params_of),
+    "param_names": parameters_of(lambda used: tuple([parameter.address for parameter in used])),
+    "param_shapes": parameters_of(lambda used: tuple([parameter.shape for parameter in used])),
+    "param_dtypes": parameters_of(lambda used: tuple([parameter.dtype for parameter in used])),
+    "num_params": parameters_of(lambda used: elements(used)),
+    "num_params_trainable": parameters_of(lambda used: elements(filter(trainable, used))),
+    "num_params_frozen": parameters_of(lambda used: elements(filter(frozen, used))),
+    "num_param_tensors": parameters_of(len),
+    "num_param_tensors_trainable": parameters_of(lambda used: sum(map(trainable, used))),
+    "num_param_tensors_frozen": parameters_of(lambda used: sum(map(frozen, used))),
+    "param_memory": parameters_of(lambda used: sum([parameter.nbytes for parameter in used])),
+    # cost
+    "func_duration": func_duration,
+    # conditionals
+    "is_scalar_bool": from_detail(is_scalar_bool),
+    "bool_value": bool_values,
+    "is_terminal_bool": flags(lambda forward: [row for row, _ in forward.rows.branches]),
+    # loops, modes, random numbers
+    "recurrent_ops": labels_of(lambda forward: picked(forward.layer_ops, forward.groups.layer)),
+    "func_autocast_state": from_detail(func_autocast_state),
+    "rng_payload": from_detail(lambda detail: detail.rng),
+    # autograd
+    "requires_grad": from_brief("requires_grad"),
+    "grad_fn_class_name": from_brief("grad_fn"),
+    "grad_fn_object_id": from_detail(lambda detail: detail.node),
+    "grad_slot": from_brief("grad_slot"),
+    # plumbing: row numbers of other records, -1 for none; events and values by number
+    "layer_row": lambda forward: forward.groups.layer,
+    "parent_rows": parent_rows,
+    "child_rows": child_rows,
+    "call_row": call_column,
+    "param_rows": per_row(param_rows),
+    "buffer_row": per_row(buffer_row),
+    "value": lambda forward: forward.rows.value,
+    "event": lambda forward: forward.rows.event,
+    "slot": lambda forward: forward.rows.slot,
+}
+"""How each column of the op table is made, in order."""

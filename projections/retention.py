@@ -1,0 +1,34 @@
+"""Which payload each op has.
+
+Reads  PayloadKept; the description of a value holds the payload that was kept with it.
+Gives  payload references by value.
+Rule   an output has the payload of the row it was returned from, an ``identity`` row that of its value.
+Not    payload bytes, or whether they can still be read: the journal knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from journal.events import PayloadKept
+from projections.fold import Fold
+
+Payload: TypeAlias = tuple[int, int, "tuple[int, ...] | None"]
+"""Payload number, first element, strides (None: contiguous)."""
+
+
+class Kept:
+    """Payloads that were kept after the event of their value."""
+
+    __slots__ = ("by_value",)
+
+    def __init__(self) -> None:
+        self.by_value: dict[int, Payload] = {}
+
+
+def payload_kept(kept: Kept, at: int, type_id: int, time_ns: int, value: int, payload: Any) -> None:
+    number, first, strides = payload
+    kept.by_value[value] = (number, first, None if strides is None else tuple(strides))
+
+
+RETENTION: Final = Fold("retention", version=1, initial=Kept, handlers={PayloadKept: payload_kept})

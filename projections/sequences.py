@@ -1,0 +1,139 @@
+"""Columns that are not a plain list: rows of several values, values worked out when read, values read in bulk.
+
+A column is any ``Sequence``. These keep a table of a million rows small: they hold a few flat lists, or
+nothing at all, and make the value of a row when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar, overload
+
+Item = TypeVar("Item")
+
+FEW: Final = 16
+"""Single reads of a deferred column before it is filled as a whole."""
+
+SMALL: Final = 4096
+"""A deferred column this short is filled at the first read."""
+
+
+class Ragged(Sequence[tuple[Item, ...]]):
+    """Tuples of different lengths, as one flat list and the end of each.
+
+    Args:
+        items: All items, row after row.
+        ends: Where each row ends, after a leading 0.
+    """
+
+    __slots__ = ("ends", "items")
+
+    def __init__(self, items: Sequence[Item], ends: Sequence[int]) -> None:
+        self.items = items
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[Item, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[Item, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[Item, ...] | list[tuple[Item, ...]]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        row = place(index, len(self))
+        return tuple(self.items[self.ends[row] : self.ends[row + 1]])
+
+    def __iter__(self) -> Iterator[tuple[Item, ...]]:
+        items, start = self.items, 0
+        for end in self.ends[1:]:
+            yield tuple(items[start:end])
+            start = end
+
+    def length(self, row: int) -> int:
+        """Number of items of a row."""
+        return self.ends[row + 1] - self.ends[row]
+
+
+class Computed(Sequence[Item], Generic[Item]):
+    """Values worked out at each read.
+
+    Args:
+        size: Number of rows.
+        one: Gives the value of a row.
+    """
+
+    __slots__ = ("one", "size")
+
+    def __init__(self, size: int, one: Callable[[int], Item]) -> None:
+        self.size = size
+        self.one = one
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        if isinstance(index, slice):
+            return [self.one(row) for row in range(*index.indices(self.size))]
+        return self.one(place(index, self.size))
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.one, range(self.size))
+
+
+class Deferred(Sequence[Item], Generic[Item]):
+    """Values that are cheapest all at once: a few reads are answered one by one, more fill the column.
+
+    Args:
+        size: Number of rows.
+        one: Gives the value of a row.
+        every: Gives the values of all rows.
+    """
+
+    __slots__ = ("every", "filled", "one", "reads", "size")
+
+    def __init__(self, size: int, one: Callable[[int], Item], every: Callable[[], Sequence[Item]]) -> None:
+        self.size = size
+        self.one = one
+        self.every = every
+        self.filled: Sequence[Item] | None = None
+        self.reads = 0
+
+    def all(self) -> Sequence[Item]:
+        if self.filled is None:
+            self.filled = self.every()
+        return self.filled
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        if isinstance(index, slice) or self.filled is not None or self.size <= SMALL or self.reads >= FEW:
+            return self.all()[index]
+        self.reads += 1
+        return self.one(place(index, self.size))
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.all())
+
+
+def place(index: int, count: int) -> int:
+    """A position counted from the front; refused where there is none."""
+    row = index + count if index < 0 else index
+    if not 0 <= row < count:
+        raise IndexError(index)
+    return row
+
+
+def picked(values: Sequence[Item], rows: Sequence[int]) -> Computed[Item]:
+    """The value of a record's owner, for each record: ``values[rows[r]]``."""
+    return Computed(len(rows), lambda row: values[rows[row]])

@@ -1,0 +1,261 @@
+"""What a stream names by number: functions, code, call sites, modules, parameters, buffers.
+
+Reads  ModelDescribed, ModuleSeen, ParameterSeen, FunctionSeen, CodeSeen, CallSiteSeen.
+Gives  one entry per number, as it was described.
+Rule   an unregistered module is called ``~Class_n``, an unregistered parameter ``~Class_n.attribute`` or ``~n``.
+Not    which of them were used (graph.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from journal.events import CallSiteSeen, CodeSeen, FunctionSeen, ModelDescribed, ModuleSeen, ParameterSeen
+from projections.fold import Fold
+
+ROOT: Final = "self"
+
+
+class Module(NamedTuple):
+    """A module as described before the forward, or as first called where the model does not register it."""
+
+    address: str
+    class_name: str
+    class_qualname: str
+    parent: int | None
+    training: bool
+    aliases: tuple[str, ...]
+    forward_hooks: tuple[str, ...]
+    forward_pre_hooks: tuple[str, ...]
+    backward_hooks: tuple[str, ...]
+    is_registered: bool
+
+
+class Tensor(NamedTuple):
+    """A parameter or buffer as described before the forward, or as first used."""
+
+    address: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    requires_grad: bool
+    nbytes: int
+    aliases: tuple[str, ...]
+    is_registered: bool
+    module: int  # number of the module that holds it, -1 where that is unknown
+
+
+class Code(NamedTuple):
+    """A Python function of the model."""
+
+    file: str
+    qualname: str
+    name: str
+    first_line: int
+    source: int | None  # payload number of its text
+
+
+class Site(NamedTuple):
+    """A call site: one place in the source, reached through ``caller``."""
+
+    code: int
+    span: tuple[int, ...]
+    caller: int | None
+
+
+class Vocabulary:
+    """What the vocabulary fold has made so far; everything in it is only ever appended to."""
+
+    __slots__ = (
+        "buffers",
+        "by_address",
+        "class_counts",
+        "codes",
+        "func_names",
+        "func_opaque",
+        "func_qualnames",
+        "modules",
+        "parameters",
+        "registered",
+        "same_name",
+        "seen_names",
+        "sites",
+    )
+
+    def __init__(self) -> None:
+        self.func_names: list[str] = []
+        self.func_qualnames: list[str] = []
+        self.func_opaque: list[bool] = []
+        self.same_name: list[int] = []  # by function: the first function of that name
+        self.seen_names: dict[str, int] = {}
+        self.codes: list[Code] = []
+        self.sites: list[Site] = []
+        self.modules: list[Module] = []
+        self.parameters: list[Tensor] = []
+        self.registered = 0  # parameters that the model registers, which come first
+        self.buffers: list[Tensor] = []
+        self.by_address: dict[str, int] = {}  # module number by address and alias
+        self.class_counts: dict[str, int] = {}  # unregistered modules seen, by class
+
+    def frozen(self) -> Vocabulary:
+        """As it stands now, untouched by what is folded later."""
+        made = Vocabulary()
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(made, name, value if isinstance(value, int) else value.copy())
+        return made
+
+    def module_path(self, number: int) -> str:
+        """Address of a module, also where the stream does not describe it."""
+        return self.modules[number].address if number < len(self.modules) else f"~{number}"
+
+
+def model_described(
+    words: Vocabulary,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    modules: tuple[Any, ...],
+    parameters: tuple[Any, ...],
+    buffers: tuple[Any, ...],
+) -> None:
+    for address, class_name, class_qualname, parent, training, aliases, forward, pre, backward in modules:
+        number = len(words.modules)
+        words.modules.append(
+            Module(
+                address or ROOT,
+                class_name,
+                class_qualname,
+                parent,
+                training,
+                tuple(aliases),
+                tuple(forward),
+                tuple(pre),
+                tuple(backward),
+                is_registered=True,
+            )
+        )
+        for name in (address, *aliases):
+            words.by_address.setdefault(name, number)
+    words.parameters += described(words, parameters)
+    words.registered = len(words.parameters)
+    words.buffers += described(words, buffers)
+
+
+def described(words: Vocabulary, rows: Iterable[Any]) -> list[Tensor]:
+    return [
+        Tensor(
+            address,
+            tuple(shape),
+            dtype,
+            device,
+            requires_grad,
+            nbytes,
+            tuple(aliases),
+            is_registered=True,
+            module=words.by_address.get(address.rpartition(".")[0], -1),
+        )
+        for address, shape, dtype, device, requires_grad, nbytes, aliases in rows
+    ]
+
+
+def module_seen(
+    words: Vocabulary,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    _number: int,
+    class_name: str,
+    class_qualname: str,
+    training: bool,
+) -> None:
+    count = words.class_counts[class_name] = words.class_counts.get(class_name, 0) + 1
+    address = f"~{class_name}_{count}"
+    words.by_address.setdefault(address, len(words.modules))
+    words.modules.append(
+        Module(address, class_name, class_qualname, None, training, (), (), (), (), is_registered=False)
+    )
+
+
+def parameter_seen(
+    words: Vocabulary,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    _number: int,
+    module: int | None,
+    attribute: str | None,
+    description: tuple[Any, ...],
+) -> None:
+    _, shape, dtype, device, requires_grad, nbytes, aliases = description
+    if module is None or attribute is None:
+        address = f"~{len(words.parameters) - words.registered + 1}"
+    else:
+        address = f"{words.module_path(module)}.{attribute}"
+    words.parameters.append(
+        Tensor(
+            address,
+            tuple(shape),
+            dtype,
+            device,
+            requires_grad,
+            nbytes,
+            tuple(aliases),
+            is_registered=False,
+            module=-1 if module is None else module,
+        )
+    )
+
+
+def function_seen(
+    words: Vocabulary, at: int, type_id: int, time_ns: int, _number: int, func_name: str, qualname: str, opaque: bool
+) -> None:
+    number = len(words.func_names)
+    words.func_names.append(func_name)
+    words.func_qualnames.append(qualname)
+    words.func_opaque.append(opaque)
+    words.same_name.append(words.seen_names.setdefault(func_name, number))
+
+
+def code_seen(
+    words: Vocabulary,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    _number: int,
+    file: str,
+    qualname: str,
+    name: str,
+    first_line: int,
+    source: int | None,
+) -> None:
+    words.codes.append(Code(file, qualname, name, first_line, source))
+
+
+def call_site_seen(
+    words: Vocabulary,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    _number: int,
+    code: int,
+    span: tuple[int, ...],
+    caller: int | None,
+) -> None:
+    words.sites.append(Site(code, tuple(span), caller))
+
+
+VOCABULARY: Final = Fold(
+    "vocabulary",
+    version=1,
+    initial=Vocabulary,
+    handlers={
+        ModelDescribed: model_described,
+        ModuleSeen: module_seen,
+        ParameterSeen: parameter_seen,
+        FunctionSeen: function_seen,
+        CodeSeen: code_seen,
+        CallSiteSeen: call_site_seen,
+    },
+)
