@@ -1,0 +1,574 @@
+"""What a capture promises beyond its records: values as they were, a run like a bare run, nothing left behind."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle  # noqa: TID251  # what users do with their models
+import random
+import threading
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import gelu  # bound by name, before any wrapping
+
+import torchlens as tl
+from torchlens.capture import wrap
+
+
+class Body(nn.Module):
+    def __init__(self, forward: Any, **children: Any) -> None:
+        super().__init__()
+        self.__dict__["body"] = forward
+        for name, child in children.items():
+            setattr(self, name, child)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__dict__["body"](self, *args, **kwargs)
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
+
+
+# A run like a bare run -----------------------------------------------------------------------------------
+
+
+def test_outputs_are_bit_identical_with_dropout_under_one_seed() -> None:
+    model, x = mlp().train(), torch.randn(3, 4)
+    torch.manual_seed(5)
+    bare = model(x)
+    after_bare = torch.get_rng_state()
+    torch.manual_seed(5)
+    trace = tl.trace(model, x)
+    assert torch.equal(trace.output, bare)
+    assert torch.equal(torch.get_rng_state(), after_bare)
+
+
+def test_a_seed_is_used_and_the_generators_are_put_back() -> None:
+    model, x = mlp().train(), torch.randn(3, 4)
+    states = torch.get_rng_state(), random.getstate()
+    first = tl.trace(model, x, capture=tl.CaptureOptions(random_seed=7)).output
+    second = tl.trace(model, x, capture=tl.CaptureOptions(random_seed=7)).output
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+
+
+def test_gradients_through_a_captured_run_are_those_of_a_bare_run() -> None:
+    model, x = mlp().eval(), torch.randn(3, 4)
+    model(x).square().sum().backward()
+    bare = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    tl.trace(model, x).output.square().sum().backward()
+    assert all(torch.equal(a, b.grad) for a, b in zip(bare, model.parameters(), strict=True))
+
+
+def test_saved_activations_are_on_the_models_graph() -> None:
+    model, x = mlp().eval(), torch.randn(3, 4)
+    trace = tl.trace(model, x)
+    trace["linear_2_4"].out.sum().backward()
+    assert model[0].weight.grad is not None
+
+
+def test_detached_activations_are_not() -> None:
+    trace = tl.trace(mlp(), torch.randn(3, 4), capture=tl.CaptureOptions(detach_saved_activations=True))
+    assert not trace["linear_1_1"].out.requires_grad
+
+
+def test_the_callers_tensors_are_not_written() -> None:
+    x = torch.zeros(2, 3)
+    trace = tl.trace(Body(lambda self, x: x.add_(1)), x)
+    assert torch.equal(x, torch.zeros(2, 3))
+    assert torch.equal(trace["input_1"].out, torch.zeros(2, 3))
+    assert torch.equal(trace.output, torch.ones(2, 3))
+
+
+def test_aliased_inputs_stay_aliased() -> None:
+    base = torch.zeros(4)
+
+    def forward(self: Any, whole: Tensor, part: Tensor) -> Tensor:
+        part.add_(1)
+        return whole * 2
+
+    trace = tl.trace(Body(forward), [base, base[1:3]])
+    assert trace.output.tolist() == [0, 2, 2, 0]
+    assert trace.ops["mul_1_2"].parents == ("add_1_1",)
+    assert base.tolist() == [0, 0, 0, 0]
+
+
+def test_the_gradient_reaches_what_made_the_input() -> None:
+    encoder, head = nn.Linear(4, 4), nn.Linear(4, 2)
+    tl.trace(head, encoder(torch.randn(3, 4))).output.sum().backward()
+    assert encoder.weight.grad is not None
+
+
+# Values as they were ------------------------------------------------------------------------------------
+
+
+def test_an_in_place_call_leaves_earlier_values_as_they_were() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = x * 2
+        view = y[0]
+        y.relu_()
+        view.mul_(10)
+        y[1] = 7
+        return y + 0
+
+    x = torch.tensor([[-1.0, 2.0], [3.0, -4.0]])
+    trace = tl.trace(Body(forward), x)
+    expected = {
+        "mul_1_1": [[-2, 4], [6, -8]],
+        "getitem_1_2": [-2, 4],
+        "relu_1_3": [[0, 4], [6, 0]],
+        "mul_2_4": [0, 40],
+        "setitem_1_5": [[0, 40], [7, 7]],
+        "add_1_6": [[0, 40], [7, 7]],
+    }
+    assert {label: trace[label].out.tolist() for label in expected} == expected
+
+
+@given(
+    st.lists(st.sampled_from(["add_", "mul_", "view", "slice", "out", "setitem", "relu", "foreach", "op"]), max_size=8)
+)
+@settings(max_examples=40, deadline=None)
+def test_every_saved_value_equals_what_a_careful_copy_would_have_held(steps: list[str]) -> None:
+    copies: list[Tensor] = []
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        names = [x * 1.5]
+        copies.append(names[0].detach().clone())
+        for step in steps:
+            t = names[-1]
+            if step == "add_":
+                made = t.add_(1.25)
+            elif step == "mul_":
+                made = t.mul_(-0.5)
+            elif step == "view":
+                made = t.view(-1)
+            elif step == "slice":
+                made = names[0][0:1]
+            elif step == "out":
+                made = torch.add(names[0], 1, out=torch.empty(0))
+            elif step == "setitem":
+                names[0][0, 0] = 3.0
+                made = names[0]
+            elif step == "relu":
+                made = F.relu(t)
+            elif step == "op":
+                made = torch.ops.aten.add_(t, 2.0)
+            else:
+                torch._foreach_add_([t], 1.0)
+                made = t
+            copies.append(made.detach().clone())
+            names.append(made)
+        return names[-1] + 0
+
+    with torch.no_grad():
+        trace = tl.trace(Body(forward), torch.randn(2, 3))
+    held = [op.out for op in trace.ops if op.is_compute_op and op.func_name not in ("clone", "detach", "empty")]
+    mine = iter(held)
+    for made in copies:  # each copy is the value of some op, in order
+        assert any(made.shape == value.shape and torch.equal(made, value) for value in mine), steps
+
+
+def test_a_write_through_numpy_does_not_reach_a_saved_value() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = x * 2
+        y.numpy()[...] = 7
+        return y + 1
+
+    trace = tl.trace(Body(forward), torch.ones(2))
+    assert trace["mul_1_1"].out.tolist() == [2, 2]
+    assert trace["add_1_2"].out.tolist() == [8, 8]
+
+
+def test_changing_what_is_read_changes_nothing_else() -> None:
+    trace = tl.trace(mlp().eval(), torch.randn(3, 4))
+    first = trace["linear_1_1"].out
+    with torch.no_grad():
+        first.zero_()
+    assert not torch.equal(trace["linear_1_1"].out, first)
+
+
+def test_a_write_after_the_capture_is_refused_not_shown() -> None:
+    with torch.no_grad():
+        trace = tl.trace(mlp().eval(), torch.randn(3, 4))
+        trace.output.zero_()
+    with pytest.raises(tl.TorchLensError) as refused:
+        _ = trace["output_1"].out
+    assert refused.value.code == "activation_overwritten"
+
+
+# Nothing left behind --------------------------------------------------------------------------------------
+
+
+def test_every_torch_function_is_the_original_again() -> None:
+    def everything() -> dict[str, Any]:
+        found = {f"torch.{name}": value for name, value in vars(torch).items()}
+        found |= {f"F.{name}": value for name, value in vars(F).items()}
+        found |= {f"Tensor.{name}": value for name, value in vars(Tensor).items()}
+        found |= {f"VF.{name}": value for name, value in vars(torch._VF).items()}
+        found |= {f"Module.{name}": value for name, value in vars(nn.Module).items()}
+        return found
+
+    tl.trace(mlp(), torch.randn(3, 4))
+    before = everything()
+    tl.trace(mlp(), torch.randn(3, 4))
+    after = everything()
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] is not after[name]] == []
+    assert gelu is F.gelu
+    assert wrap.listening() is None
+
+
+def test_the_model_copies_pickles_and_loads_as_before() -> None:
+    model, x = mlp().eval(), torch.randn(3, 4)
+    keys = {name: set(vars(module)) for name, module in model.named_modules()}
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    tl.trace(model, x)
+    assert {name: set(vars(module)) for name, module in model.named_modules()} == keys
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+    assert all(not vars(parameter) for parameter in model.parameters())
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):  # noqa: S301  # the model's own promise
+        assert torch.equal(twin(x), model(x))
+    torch.save(model.state_dict(), io.BytesIO())
+
+
+def test_a_returned_or_stored_tensor_carries_nothing_of_the_capture() -> None:
+    class Stateful(nn.Module):
+        last: Tensor
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.last = x * 2
+            return self.last + 1
+
+    model = Stateful()
+    trace = tl.trace(model, torch.ones(2))
+    assert not vars(trace.output)
+    assert not vars(model.last)
+
+
+def test_repeated_captures_do_not_grow_memory() -> None:
+    model, x = mlp().eval(), torch.randn(3, 4)
+    counts = []
+    for _ in range(4):
+        for _ in range(50):
+            tl.trace(model, x).cleanup()
+        gc.collect()
+        counts.append((len(gc.get_objects()), sum(type(o) is Tensor for o in gc.get_objects())))
+    assert counts[-1][1] == counts[1][1]
+    assert counts[-1][0] <= counts[1][0] + 50
+
+
+def test_a_dropped_trace_frees_its_tensors_without_the_collector() -> None:
+    import weakref
+
+    model = mlp().eval()
+    tl.trace(model, torch.randn(3, 4))
+    gc.collect()
+    gc.disable()
+    try:
+        trace = tl.trace(model, torch.randn(3, 4))
+        output = weakref.ref(trace.output)
+        del trace
+        assert output() is None
+    finally:
+        gc.enable()
+
+
+# Exits ------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_raises_gives_a_partial_trace_and_the_cause() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        return y @ torch.ones(5, 5)
+
+    model = Body(forward, fc=nn.Linear(2, 3))
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(model, torch.ones(1, 2))
+    assert raised.value.code == "model_raised"
+    assert isinstance(raised.value.__cause__, RuntimeError)
+    partial = raised.value.partial_trace
+    assert partial.outcome.status == "failed"
+    assert partial.ops.labels[:2] == ("input_1", "linear_1_1")
+    assert not partial.output_layers
+    assert "forward" not in vars(model.fc)
+    assert torch.relu is not None
+    assert wrap.listening() is None
+    assert tl.trace(model.fc, torch.ones(1, 2)).outcome.status == "complete"
+
+
+def test_an_interrupt_passes_through_and_everything_is_restored() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        torch.relu(x)
+        raise KeyboardInterrupt
+
+    original = torch.relu
+    with pytest.raises(KeyboardInterrupt):
+        tl.trace(Body(forward), torch.ones(1))
+    assert torch.relu is original
+    assert gc.isenabled()
+    assert tl.trace(nn.ReLU(), torch.ones(1)).outcome.status == "complete"
+
+
+@pytest.mark.parametrize("stop", ["0", "relu", tl.func("relu"), lambda facts: facts.func_name == "relu"])
+def test_a_halted_capture_ends_at_its_site(stop: Any) -> None:
+    trace = tl.trace(mlp().eval(), torch.randn(3, 4), stop_after=stop)
+    assert trace.outcome.status == "halted"
+    assert trace.halted
+    last = "linear_1_1" if stop == "0" else "relu_1_2"
+    assert trace.ops.labels[-2:] == (last, "output_1")
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [("relu_1_2", "stop_after_site_not_live"), ("nowhere", "stop_after_never_fired"), (3, "stop_after_type_invalid")],
+)
+def test_a_stop_that_cannot_be_is_refused(stop: Any, code: str) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(mlp(), torch.randn(3, 4), stop_after=stop)
+    assert refused.value.code == code
+
+
+def test_an_exception_the_model_catches_is_no_failure() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        try:
+            self.fc(torch.ones(1, 7))
+        except RuntimeError:
+            pass
+        return self.fc(x)
+
+    trace = tl.trace(Body(forward, fc=nn.Linear(2, 2)), torch.ones(1, 2))
+    assert trace.outcome.status == "complete"
+    assert trace.modules["fc"].num_calls == 2
+    assert [op.module for op in trace.ops if op.func_name == "linear"] == ["fc:2"]
+
+
+# Nesting and threads -----------------------------------------------------------------------------------------
+
+
+def test_a_capture_inside_a_capture_is_refused() -> None:
+    inner = mlp()
+    model = Body(lambda self, x: tl.trace(inner, x).output)
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(model, torch.randn(3, 4))
+    assert getattr(raised.value.__cause__, "code", None) == "reentrant_trace"
+
+
+def test_another_threads_calls_are_not_recorded_and_not_disturbed() -> None:
+    results: list[Tensor] = []
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        worker = threading.Thread(target=lambda: results.append(torch.full((2,), 3.0).square().relu()))
+        worker.start()
+        worker.join()
+        return torch.tanh(x)
+
+    trace = tl.trace(Body(forward), torch.ones(2))
+    assert trace.ops.labels == ("input_1", "tanh_1_1", "output_1")
+    assert results[0].tolist() == [9, 9]
+
+
+def test_captures_in_two_threads_wait_for_each_other() -> None:
+    found: list[tuple[str, ...]] = []
+
+    def work() -> None:
+        found.extend(tl.trace(mlp().eval(), torch.randn(3, 4)).ops.labels for _ in range(5))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 15
+    assert len(set(found)) == 1
+
+
+# Seen and unseen --------------------------------------------------------------------------------------------
+
+
+class Holder(nn.Module):
+    act = staticmethod(F.gelu)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fn = torch.tanh
+
+    def forward(self, x: Tensor, other: Any = torch.sigmoid) -> Tensor:
+        return self.act(self.fn(other(gelu(x))))
+
+
+def test_functions_bound_by_name_before_are_seen() -> None:
+    trace = tl.trace(Holder(), torch.ones(2))
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["gelu", "sigmoid", "tanh", "gelu"]
+    assert trace.health.is_clean
+
+
+def test_a_call_that_escapes_shows_as_an_opaque_op() -> None:
+    hidden = [torch._C._nn.gelu]
+    model = Body(lambda self, x: hidden[0](self.fc(x)) * 2, fc=nn.Linear(2, 2))
+    trace = tl.trace(model, torch.ones(1, 2))
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["linear", "gelu", "__mul__"]
+    assert not trace.health.is_clean
+
+
+def test_a_custom_function_is_one_op() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return grads[0] * 2
+
+    x = torch.ones(2, requires_grad=True)
+    trace = tl.trace(Body(lambda self, x: Double.apply(x) + 1), x)
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["Double", "__add__"]
+    trace["double_1_1"].out.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_unregistered_modules_are_found_when_called() -> None:
+    hidden = nn.Linear(2, 2)
+    model = Body(lambda self, x: self.parts[0](x))
+    model.__dict__["parts"] = [hidden]
+    trace = tl.trace(model, torch.ones(1, 2))
+    call = trace.module_calls[1]
+    assert call.class_name == "Linear"
+    assert call.address.startswith("~")
+    assert "forward" not in vars(hidden)
+
+
+def test_a_plain_function_is_captured_like_a_model() -> None:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+    trace = tl.trace(lambda x: second(first(x).relu()).squeeze(-1), torch.randn(3, 4))
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["linear", "relu", "linear", "squeeze"]
+
+
+def test_wrappers_of_models_are_taken_off() -> None:
+    model = mlp().eval()
+    assert tl.trace(nn.DataParallel(model), torch.randn(3, 4)).modules["0"].class_name == "Linear"
+    compiled = torch.compile(model, backend="eager")
+    assert tl.trace(compiled, torch.randn(3, 4)).modules["0"].class_name == "Linear"
+
+
+def test_a_scripted_submodule_is_one_op_and_a_scripted_root_is_refused() -> None:
+    with pytest.warns(DeprecationWarning, match="script"):
+        scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    trace = tl.trace(nn.Sequential(scripted, nn.Tanh()), torch.ones(1, 2))
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["sequential", "tanh"]
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(scripted, torch.ones(1, 2))
+    assert refused.value.code == "model_type_unsupported"
+
+
+def test_deep_models_are_no_problem() -> None:
+    class Nest(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    model: nn.Module = nn.ReLU()
+    for _ in range(200):
+        model = Nest(model)
+    trace = tl.trace(model, torch.ones(2))
+    assert len(trace.module_calls) == 201
+    trace.check_metadata_invariants()
+
+
+def test_wrapped_keeps_the_wrappers_and_takes_them_off_at_the_end() -> None:
+    original = torch.relu
+    with tl.wrapped():
+        assert torch.relu is not original
+        assert torch.relu(torch.tensor(-1.0)) == 0
+        tl.trace(mlp(), torch.randn(3, 4))
+        assert torch.relu is not original
+    assert torch.relu is original
+
+
+# Saving -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("save", "kept"),
+    [
+        (None, "input_1 linear_1_1 relu_1_2 dropout_1_3 linear_2_4 output_1"),
+        ("all", "input_1 linear_1_1 relu_1_2 dropout_1_3 linear_2_4 output_1"),
+        ([], ""),
+        ("none", ""),
+        (tl.func("linear"), "linear_1_1 linear_2_4 output_1"),
+        (tl.module("1"), "relu_1_2"),
+        ("1", "relu_1_2"),
+        (tl.in_module("0"), "linear_1_1"),
+        ("relu_1_2", "relu_1_2"),
+        (["relu_1_2", tl.module("0")], "linear_1_1 relu_1_2"),
+        (tl.func("linear") & tl.in_module("0"), "linear_1_1"),
+        (lambda facts: facts.func_name == "relu", "relu_1_2"),
+    ],
+)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_is_asked_for_is_kept(save: Any, kept: str, on_disk: bool, tmp_path: Any) -> None:
+    model, x = mlp().eval(), torch.randn(3, 4)
+    trace = tl.trace(model, x, save=save, journal=tmp_path / "run.journal" if on_disk else None)
+    assert " ".join(op.label for op in trace.ops if op.has_saved_activation) == kept
+    everything = tl.trace(model, x)
+    for label in kept.split():
+        assert torch.equal(trace.ops[label].out, everything.ops[label].out)
+    for op in trace.ops:
+        if not op.has_saved_activation:
+            with pytest.raises(tl.TorchLensError) as refused:
+                _ = op.out
+            assert refused.value.code == "activation_not_saved"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"save": 3.5}, "save_predicate_type_invalid"),
+        ({"save": torch.ones(1)}, "layers_to_save_type_invalid"),
+        ({"save_grads": True}, "trace_forward_kwargs_unrouted"),
+        ({"capture": {"random_seed": 1}}, "option_group_type_invalid"),
+        ({"backend": "jax"}, "unknown_backend"),
+        ({"intervene": object()}, "option_not_available"),
+        ({"storage": object()}, "option_not_available"),
+        ({"journal": 3}, "journal_type_invalid"),
+        ({"name": 3}, "name_type_invalid"),
+        ({"input_kwargs": torch.ones(1)}, "input_kwargs_type_invalid"),
+        ({"save": lambda facts: 1}, "predicate_return_invalid"),
+    ],
+)
+def test_bad_options_are_refused_by_code(options: dict[str, Any], code: str) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(mlp(), torch.randn(3, 4), **options)
+    error: Any = refused.value
+    while getattr(error, "code", None) != code and error.__cause__ is not None:
+        error = error.__cause__
+    assert error.code == code
+    assert error.remedy
+
+
+@pytest.mark.parametrize("model", [3, torch.ones(2), nn.Linear])
+def test_what_is_no_model_is_refused(model: Any) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(model, torch.ones(2))
+    assert refused.value.code == "model_type_unsupported"
+
+
+def test_a_meta_input_is_refused() -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(nn.ReLU(), torch.ones(2, device="meta"))
+    assert refused.value.code == "unsupported_tensor_variant"

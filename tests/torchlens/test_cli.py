@@ -1,0 +1,159 @@
+"""The command line: what it prints for people and for programs, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchlens as tl
+from torchlens.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two captures: ``first`` and one without a name."""
+    path = tmp_path_factory.mktemp("cli") / "two.journal"
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU())
+    tl.trace(model, torch.ones(2, 4), journal=path, name="first", tags=["a"]).cleanup()
+    tl.trace(model, torch.ones(3, 4), journal=path, save="none").cleanup()
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main([str(argument) for argument in arguments]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    return shown.out
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    return json.loads(run(capsys, *arguments, "--json"))
+
+
+def test_info_counts_what_the_journal_holds(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = answer(capsys, "journal", "info", journal)
+    assert (facts["captures"], facts["streams"]) == (2, 2)
+    assert facts["events"] == sum(info.head for info in tl.open_journal(journal).streams)
+    assert facts["bytes_on_disk"] > 0
+    assert facts["environment"]["torch"] == torch.__version__
+    text = run(capsys, "journal", "info", journal)
+    assert str(journal) in text
+    assert "2" in text
+
+
+def test_captures_has_a_line_for_each(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answer(capsys, "journal", "captures", journal)
+    assert [(row["capture"], row["name"], row["model"], row["status"], row["ops"]) for row in rows] == [
+        (0, "first", "Sequential", "complete", 2),
+        (1, rows[1]["name"], "Sequential", "complete", 2),
+    ]
+    assert len(answer(capsys, "journal", "captures", journal, "--limit", 1)) == 1
+    lines = run(capsys, "journal", "captures", journal).splitlines()
+    assert len(lines) == 3
+    assert "first" in lines[1]
+
+
+def test_events_are_one_json_document_a_line(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "journal", "events", journal, "--capture", "first", "--json").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["at"] for event in events] == list(range(len(events)))
+    assert events[0]["event"] == "stream_opened"
+    assert events[0]["body"]["label"] == "first"
+    assert events[-1]["event"] == "capture_settled"
+    text = run(capsys, "journal", "events", journal, "--capture", 0, "--start", 2, "--limit", 3).splitlines()
+    assert [line.split()[0] for line in text] == ["2", "3", "4"]
+    assert "model_described" in text[0]
+
+
+def test_ops_shows_each_op(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answer(capsys, "journal", "ops", journal, "--capture", "1")
+    assert [row["op"] for row in rows] == ["input_1", "linear_1_1", "relu_1_2", "output_1"]
+    assert rows[1]["shape"] == [3, 6]
+    assert rows[1]["parents"] == ["input_1"]
+    assert not any(row["kept"] for row in rows)
+    assert len(answer(capsys, "journal", "ops", journal, "--capture", 0, "--limit", 2)) == 2
+    text = run(capsys, "journal", "ops", journal, "--capture", "first")
+    assert "linear_1_1" in text
+    assert "(2, 6)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["ops"], "capture_not_chosen"),
+        (["ops", "--capture", "7"], "capture_unknown"),
+        (["events", "--capture", "no such"], "capture_unknown"),
+    ],
+)
+def test_a_capture_that_is_not_clear_is_refused(
+    journal: Path, capsys: pytest.CaptureFixture[str], arguments: Sequence[str], code: str
+) -> None:
+    command, *rest = arguments
+    assert main(["journal", command, str(journal), *rest]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"[{code}]" in shown.err
+
+
+@pytest.mark.parametrize("command", ["info", "captures", "events", "ops"])
+def test_what_is_no_journal_is_refused_by_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tmp_path / "file").write_text("not a journal")
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "file"):
+        assert main(["journal", command, str(path)]) == 1
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err.startswith("torchlens: ")
+        assert "[journal_not" in shown.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["journal"], ["journal", "ops"], ["journal", "ops", "x", "--limit", "-1"]])
+def test_a_wrong_command_line_shows_how_it_is_used(
+    arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: torchlens" in capsys.readouterr().err
+
+
+def test_values_that_json_does_not_have_come_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "odd.journal"
+    tl.trace(lambda x: x.clamp(max=float("inf")), torch.ones(2), journal=path).cleanup()
+    lines = run(capsys, "journal", "events", path, "--json").splitlines()
+    assert any('"inf"' in line for line in lines)
+    assert all(json.loads(line) for line in lines)
+
+
+def shell(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(script, shell=True, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_a_journal_is_read_without_torch(journal: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; from torchlens.cli import main; "
+        f"sys.exit(main(['journal', sys.argv[1], {str(journal)!r}, '--json', *sys.argv[2:]]))"
+    )
+    for arguments in ("info", "captures", "ops --capture 0", "events --capture 0"):
+        done = shell(f'{sys.executable} -c "{code}" {arguments}')
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout
+
+
+def test_a_reader_that_stops_early_ends_it_quietly(journal: Path) -> None:
+    command = f"{sys.executable} -u -m torchlens journal events {journal} --capture 0"
+    done = shell(f"bash -c 'set -o pipefail; {command} | head -1'")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1

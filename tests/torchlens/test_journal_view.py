@@ -1,0 +1,107 @@
+"""Journals opened for reading: their captures as traces, one capture loaded, traces that follow their stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torchlens as tl
+from journal import JournalError, MemoryJournal
+from journal.events import StreamOpened
+from torchlens.errors import TraceCleanedUpError
+from torchlens.facade import Trace
+
+
+def write(path: Path, captures: int) -> None:
+    for number in range(captures):
+        tl.trace(nn.ReLU(), torch.full((2,), float(number)), journal=path, name=f"step {number}").cleanup()
+
+
+def test_a_journal_gives_its_captures_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "j", 3)
+    with tl.open_journal(tmp_path / "j") as journal:
+        assert [trace.name for trace in journal.captures] == ["step 0", "step 1", "step 2"]
+        assert [trace["relu_1_1"].out.tolist() for trace in journal.captures] == [[0, 0], [1, 1], [2, 2]]
+        assert journal.captures[0] is journal.captures[0]
+        assert [info.opened.label for info in journal.streams] == ["step 0", "step 1", "step 2"]
+        assert "3 captures" in repr(journal)
+
+
+def test_closing_a_journal_cleans_up_the_traces_it_gave(tmp_path: Path) -> None:
+    write(tmp_path / "j", 1)
+    with tl.open_journal(tmp_path / "j") as journal:
+        trace = journal.captures[0]
+    with pytest.raises(TraceCleanedUpError):
+        _ = trace.ops
+    assert "closed" in repr(journal)
+    journal.close()
+    with pytest.raises(JournalError) as caught:
+        _ = journal.captures
+    assert caught.value.code == "journal_closed"
+
+
+def test_cleaning_up_a_trace_leaves_the_journal_open(tmp_path: Path) -> None:
+    write(tmp_path / "j", 2)
+    with tl.open_journal(tmp_path / "j") as journal:
+        first, second = journal.captures
+        first.cleanup()
+        assert second.ops.labels == journal.captures[0].ops.labels == ("input_1", "relu_1_1", "output_1")
+
+
+def test_load_takes_a_journal_that_holds_one_capture(tmp_path: Path) -> None:
+    write(tmp_path / "one", 1)
+    write(tmp_path / "two", 2)
+    trace = tl.load(tmp_path / "one")
+    assert trace.name == "step 0"
+    assert trace.journal_path == str(tmp_path / "one")
+    trace.cleanup()
+    with pytest.raises(JournalError) as caught:
+        tl.load(tmp_path / "two")
+    assert caught.value.code == "journal_holds_many"
+    assert "open_journal" in caught.value.remedy
+
+
+def test_a_journal_is_read_while_its_trace_is_live(tmp_path: Path) -> None:
+    live = tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j")
+    again = tl.load(tmp_path / "j")
+    assert again.ops.labels == live.ops.labels
+    assert again.fingerprint == live.fingerprint
+    again.cleanup()
+    assert live["relu_1_1"].out.tolist() == [1, 1]
+    live.cleanup()
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "file"])
+def test_what_is_no_journal_is_refused(tmp_path: Path, what: str) -> None:
+    path = tmp_path / what
+    if what == "empty":
+        path.mkdir()
+    elif what == "file":
+        path.write_text("no journal")
+    for door in (tl.load, tl.open_journal):
+        with pytest.raises(JournalError) as caught:
+            door(path)
+        assert caught.value.code in ("journal_not_found", "journal_not_a_journal")
+
+
+def test_a_trace_follows_its_stream(worked: tl.Trace) -> None:
+    """Read after every event, a trace shows what the stream holds by then, and in the end what it holds at once."""
+    journal = MemoryJournal()
+    stamped = list(worked.events())
+    opened = stamped[0].event
+    assert isinstance(opened, StreamOpened)
+    writer = journal.open_stream(opened)
+    trace = Trace(journal, writer.stream)
+    assert (trace.status, len(trace)) == ("unfinished", 0)
+    seen = [0]
+    for item in stamped[1:]:
+        writer.append(item.event, item.time_ns)
+        seen.append(len(trace))
+    assert seen == sorted(seen)
+    assert trace.status == "complete"
+    assert trace.ops.labels == worked.ops.labels
+    assert trace.fingerprint == Trace(journal, writer.stream).fingerprint
+    assert [item.event for item in trace.events()] == [item.event for item in stamped]

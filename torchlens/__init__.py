@@ -1,0 +1,84 @@
+"""Take a neural network apart: one forward pass becomes events in a journal, and records are read from it.
+
+Nothing heavy is imported until a name is used, so that journals can be read where torch is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from projections.selector import Selector, contains, func, in_module, label, module, output, regex, where
+    from torchlens import errors, options
+    from torchlens.api import trace, wrapped
+    from torchlens.errors import TorchLensError
+    from torchlens.facade import Trace, TraceCaptureError
+    from torchlens.journal_view import load, open_journal
+    from torchlens.options import CaptureOptions, JournalOptions
+    from torchlens.selection import Selection
+    from torchlens.version import VERSION as __version__
+
+__all__ = [
+    "CaptureOptions",
+    "JournalOptions",
+    "Selection",
+    "Selector",
+    "TorchLensError",
+    "Trace",
+    "TraceCaptureError",
+    "__version__",
+    "contains",
+    "errors",
+    "func",
+    "in_module",
+    "label",
+    "load",
+    "module",
+    "open_journal",
+    "options",
+    "output",
+    "regex",
+    "trace",
+    "where",
+    "wrapped",
+]
+
+_HOMES: Final[dict[str, tuple[str, str | None]]] = {
+    "CaptureOptions": ("torchlens.options", "CaptureOptions"),
+    "JournalOptions": ("torchlens.options", "JournalOptions"),
+    "Selection": ("torchlens.selection", "Selection"),
+    "Selector": ("projections.selector", "Selector"),
+    "TorchLensError": ("torchlens.errors", "TorchLensError"),
+    "Trace": ("torchlens.facade", "Trace"),
+    "TraceCaptureError": ("torchlens.facade", "TraceCaptureError"),
+    "__version__": ("torchlens.version", "VERSION"),
+    "contains": ("projections.selector", "contains"),
+    "errors": ("torchlens.errors", None),
+    "func": ("projections.selector", "func"),
+    "in_module": ("projections.selector", "in_module"),
+    "label": ("projections.selector", "label"),
+    "load": ("torchlens.journal_view", "load"),
+    "module": ("projections.selector", "module"),
+    "open_journal": ("torchlens.journal_view", "open_journal"),
+    "options": ("torchlens.options", None),
+    "output": ("projections.selector", "output"),
+    "regex": ("projections.selector", "regex"),
+    "trace": ("torchlens.api", "trace"),
+    "where": ("projections.selector", "where"),
+    "wrapped": ("torchlens.api", "wrapped"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'torchlens' has no attribute {name!r}")
+    module = importlib.import_module(home[0])
+    value = module if home[1] is None else getattr(module, home[1])
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

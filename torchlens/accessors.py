@@ -1,0 +1,278 @@
+"""The typed collections: ``trace.ops``, ``.layers``, ``.modules``, ``.module_calls``, ``.params``, ``.buffers``.
+
+Each holds rows of one table and makes a record when one is asked for. A collection takes a position
+(negative ones from the end), a slice (which gives a list) or a label, tells ``in`` by label, iterates
+over records, and has ``labels``, ``keys``, ``values``, ``items``, ``find``, ``head`` and ``to_pandas``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
+
+from torchlens.errors import LookupRefused
+from torchlens.lookup import KINDS, LABELS, at_position, is_number
+from torchlens.tabular import COLUMNS, data_frame
+from torchlens.view import View
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = [
+    "Accessor",
+    "BufferAccessor",
+    "LayerAccessor",
+    "ModuleAccessor",
+    "ModuleCallAccessor",
+    "OpAccessor",
+    "OrphanAccessor",
+    "ParamAccessor",
+]
+
+R = TypeVar("R")
+
+
+class Accessor(Sequence[R], Generic[R]):
+    """Records of one kind, in the order of their table.
+
+    ``rows`` picks some of them; None means all there are, also those that come to be later.
+    """
+
+    table_name: ClassVar[str]
+
+    def __init__(self, trace: View, rows: Sequence[int] | None = None) -> None:
+        self.trace = trace
+        self.chosen = rows
+
+    @property
+    def rows(self) -> Sequence[int]:
+        return range(len(self.trace.table(self.table_name))) if self.chosen is None else self.chosen
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The lookup label of each member."""
+        return tuple(self.column(LABELS[self.table_name]))
+
+    def column(self, name: str) -> list[Any]:
+        """One column of the table, for the members."""
+        column = self.trace.table(self.table_name).column(name)
+        return list(column) if self.chosen is None else [column[row] for row in self.chosen]
+
+    # -- reading
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[R]:
+        for row in self.rows:
+            yield self.trace.record(self.table_name, row)
+
+    @overload
+    def __getitem__(self, key: int | str) -> R: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> list[R]: ...
+
+    def __getitem__(self, key: int | slice | str) -> R | list[R]:
+        if isinstance(key, str):
+            return self.labelled(key)
+        if isinstance(key, slice):
+            return [self.trace.record(self.table_name, row) for row in self.rows[key]]
+        rows = self.rows
+        return self.record(rows[at_position(key, len(rows), KINDS[self.table_name])])
+
+    def record(self, row: int) -> R:
+        made: R = self.trace.record(self.table_name, row)
+        return made
+
+    def labelled(self, key: str) -> R:
+        row = self.row_of(key)
+        if row is None or (self.chosen is not None and row not in self.chosen):
+            self.trace.index().missing(key, self.table_name)
+        return self.record(row)
+
+    def row_of(self, key: str) -> int | None:
+        """The row that ``key`` names exactly in this collection's own terms; None where it names none.
+
+        Raises:
+            AmbiguousOpLookupError: when it names several.
+        """
+        index = self.trace.index()
+        rows = index.door(self.table_name).get(key)
+        if rows is None:
+            rows = index.door(self.table_name).get(index.canonical(key))
+        return None if rows is None else index.only(key, self.table_name, rows)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a label, or a record, is a member."""
+        if not isinstance(key, str):
+            place = (getattr(key, "trace", None), getattr(key, "table_name", None))
+            return place == (self.trace, self.table_name) and getattr(key, "row", None) in self.rows
+        try:
+            row = self.row_of(key)
+        except LookupRefused:
+            return False
+        return row is not None and (self.chosen is None or row in self.chosen)
+
+    def keys(self) -> tuple[str, ...]:
+        return self.labels
+
+    def values(self) -> list[R]:
+        return list(self)
+
+    def items(self) -> list[tuple[str, R]]:
+        return list(zip(self.labels, self, strict=True))
+
+    def find(self, text: str) -> list[R]:
+        """The members whose label holds ``text``, ignoring case."""
+        part = text.casefold()
+        return [record for label, record in self.items() if part in label.casefold()]
+
+    def head(self, n: int = 5) -> list[R]:
+        """The first ``n`` members."""
+        return self[:n]
+
+    def where(self, test: Callable[[R], bool]) -> list[R]:
+        """The members for which ``test`` is true."""
+        return [record for record in self if test(record)]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per member, plain numbers for quantities; needs pandas."""
+        return data_frame(self.trace.table(self.table_name), COLUMNS[self.table_name], self.rows)
+
+    # -- how it looks
+
+    def __repr__(self) -> str:
+        count = len(self)
+        shown = ", ".join(self.labels[:5])
+        more = ", ..." if count > 5 else ""
+        return f"<{count} {KINDS[self.table_name]}{'' if count == 1 else 's'}{': ' + shown + more if count else ''}>"
+
+    # -- helpers for the filters
+
+    def having(self, column: str) -> Sequence[int]:
+        """The rows whose ``column`` is true."""
+        values = self.trace.table(self.table_name).column(column)
+        return [row for row in self.rows if values[row]]
+
+
+class OpAccessor(Accessor[R]):
+    """Ops; a label that several passes share is refused with ``ambiguous_op_lookup``."""
+
+    table_name = "ops"
+
+    def labelled(self, key: str) -> R:
+        index = self.trace.index()
+        row = self.row_of(key)
+        if row is None:
+            found = index.pass_token(index.canonical(key), index.door)
+            if found is not None and found.table == "ops":
+                if self.chosen is not None:
+                    found = found._replace(rows=tuple(row for row in found.rows if row in self.chosen))
+                if found.rows:
+                    op: R = self.trace.found(found)
+                    return op
+        if row is None or (self.chosen is not None and row not in self.chosen):
+            index.missing(key, "ops")
+        return self.record(row)
+
+    @property
+    def compute(self) -> OpAccessor[R]:
+        """Those that are neither input, output nor buffer."""
+        return OpAccessor(self.trace, self.having("is_compute_op"))
+
+    @property
+    def saved(self) -> OpAccessor[R]:
+        """Those whose activation was kept."""
+        return OpAccessor(self.trace, self.having("has_saved_activation"))
+
+
+class OrphanAccessor(Accessor[R]):
+    """Ops that are linked to no input and no output, by their raw label."""
+
+    table_name = "orphans"
+
+
+class LayerAccessor(Accessor[R]):
+    """Layers, by label or by label without its total."""
+
+    table_name = "layers"
+
+    def row_of(self, key: str) -> int | None:
+        row = super().row_of(key)
+        if row is None:
+            rows = self.trace.index().door("short labels").get(key)
+            row = rows[0] if rows else None
+        return row
+
+    @property
+    def compute(self) -> LayerAccessor[R]:
+        """Those that are neither input, output nor buffer."""
+        return LayerAccessor(self.trace, self.having("is_compute_layer"))
+
+    @property
+    def recurrent(self) -> LayerAccessor[R]:
+        """Those with several passes."""
+        passes = self.trace.table("layers").column("num_passes")
+        return LayerAccessor(self.trace, [row for row in self.rows if passes[row] > 1])
+
+
+class ModuleAccessor(Accessor[R]):
+    """Modules, by any of their addresses (``"self"`` or ``""`` for the root) or by one of their calls."""
+
+    table_name = "modules"
+
+    def row_of(self, key: str) -> int | None:
+        row = super().row_of(key)
+        if row is None:
+            index = self.trace.index()
+            call = index.door("module_calls").get(index.canonical(key))
+            row = self.trace.table("module_calls").value("module_row", call[0]) if call else None
+        return row
+
+
+class ModuleCallAccessor(Accessor[R]):
+    """Module calls in order of entry, by call label; by address where the module was called once."""
+
+    table_name = "module_calls"
+
+    def row_of(self, key: str) -> int | None:
+        row = super().row_of(key)
+        if row is not None:
+            return row
+        index = self.trace.index()
+        address, colon, token = key.rpartition(":")
+        module = index.door("modules").get(address if colon else key)
+        if module is None:
+            return None
+        calls = tuple(self.trace.table("modules").value("call_rows", module[0]))
+        if not colon:
+            return index.only(key, "module_calls", calls) if calls else None
+        if token == "last" and calls:
+            return calls[-1]
+        if is_number(token):
+            index.pass_out_of_range(key, address, len(calls))
+        return None
+
+
+class ParamAccessor(Accessor[R]):
+    """Parameters, by any of their addresses, or by their last name where only one has it."""
+
+    table_name = "params"
+
+    @property
+    def trainable(self) -> ParamAccessor[R]:
+        """Those that required a gradient at capture."""
+        return ParamAccessor(self.trace, self.having("is_trainable"))
+
+    @property
+    def frozen(self) -> ParamAccessor[R]:
+        """Those that did not."""
+        trainable = self.trace.table("params").column("is_trainable")
+        return ParamAccessor(self.trace, [row for row in self.rows if not trainable[row]])
+
+
+class BufferAccessor(Accessor[R]):
+    """Buffers, by any of their addresses, or by their last name where only one has it."""
+
+    table_name = "buffers"

@@ -1,0 +1,335 @@
+"""The public verbs: options to a request, the request to the driver, a stream to a ``Trace``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import types
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from journal import JournalError, MemoryJournal, open_for_writing
+from projections.selector import Selector, in_label_form, label, module, where
+from torchlens import compat, driver
+from torchlens.capture.model import FunctionModel, module_numbers
+from torchlens.capture.plan import Facts, Stop, checked
+from torchlens.capture.template import leaves
+from torchlens.errors import CompatibilityError, ConfigurationError, TorchLensWarning
+from torchlens.facade import Trace, TraceCaptureError
+from torchlens.options import CaptureOptions, JournalOptions
+
+__all__ = ["trace", "wrapped"]
+
+wrapped = driver.wrapped
+
+Save = None | str | int | Selector | Sequence[Any] | Callable[..., bool]
+
+
+def trace(
+    model: nn.Module | Callable[..., Any],
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    capture: CaptureOptions | None = None,
+    save: Any = None,
+    stop_after: str | Selector | Callable[[Facts], bool] | None = None,
+    journal: str | os.PathLike[str] | JournalOptions | None = None,
+    backend: str | None = None,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    intervene: Any = None,
+    storage: Any = None,
+    **unrouted: Any,
+) -> Trace:
+    """Run the model once and record every torch operation of the forward pass.
+
+    Args:
+        model: A module, a method of one, or a plain function of tensors.
+        input_args: The positional arguments: one tensor, or a list or tuple of arguments. Tensors are
+            copied, and the copies stay on the caller's autograd graph.
+        input_kwargs: The keyword arguments.
+        capture: How to capture; see ``CaptureOptions``.
+        save: Which activations are kept: None or ``"all"`` every one, ``[]`` or ``"none"`` none, else a
+            selector, a label, a module address, a predicate over ``Facts``, or a list of these. What can only
+            be told by final labels is held until the forward has ended.
+        stop_after: Leave the forward right after a module (by address), a function (by name), or the
+            first operation that a selector or predicate matches.
+        journal: Folder to append this capture to, or ``JournalOptions``; in memory by default.
+        backend: ``"torch"`` or None.
+        name: Name of the trace.
+        tags: Words to find it by.
+        intervene, storage: Refused until edits and artifacts are available.
+
+    Returns:
+        The trace. ``trace.output`` is what the model returned.
+
+    Raises:
+        TraceCaptureError: ``model_raised``, when the model raised; ``exc.partial_trace`` holds what came
+            before, and the model's exception is the cause.
+        ConfigurationError: A keyword or option is not accepted; the code says which.
+        CompatibilityError: This kind of model or tensor cannot be captured.
+        CaptureError: ``reentrant_trace``, inside another capture of this thread.
+        JournalError: The journal cannot be written.
+
+    Example:
+        >>> import torch, torchlens as tl
+        >>> trace = tl.trace(torch.nn.Linear(2, 3), torch.ones(1, 2))
+        >>> trace.ops.labels
+        ('input_1', 'linear_1_1', 'output_1')
+    """
+    _refuse_unrouted(unrouted)
+    for argument, value in (("intervene", intervene), ("storage", storage)):
+        if value is not None:
+            raise _unavailable(argument)
+    if backend not in (None, driver.BACKEND):
+        raise ConfigurationError(
+            code="unknown_backend",
+            problem=f"there is no backend named {backend!r}",
+            remedy='pass backend="torch", or leave it out',
+            backend=backend,
+        )
+    if capture is not None and not isinstance(capture, CaptureOptions):
+        raise ConfigurationError(
+            code="option_group_type_invalid",
+            problem=f"capture= got {type(capture).__name__}",
+            remedy="pass tl.options.CaptureOptions(...)",
+            received_type=type(capture).__name__,
+        )
+    root, forward, also_called = _model(model)
+    args, kwargs = _arguments(input_args, input_kwargs)
+    with compat.NoTorchFunction():
+        _refuse_variants(args, kwargs)
+    request = driver.Request(
+        model=root,
+        forward=forward,
+        args=args,
+        kwargs=kwargs,
+        options=capture or CaptureOptions(),
+        save=_save(save, root),
+        save_text=_text(save),
+        stop=_stop(stop_after, root),
+        name=_name(name),
+        tags=tuple(_name(tag) or "" for tag in tags),
+        also_called=also_called,
+    )
+    with _journal(journal) as held:
+        captured = driver.capture(held, request)
+    made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
+    if isinstance(captured.error, (ConfigurationError, JournalError)):
+        raise captured.error  # the request or the journal was at fault, not the model
+    if captured.error is not None:
+        raise TraceCaptureError.of(captured.error, made) from captured.error
+    if request.stop is not None and not captured.stopped:
+        _never_stopped(request.stop)
+    return made
+
+
+def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
+    if unrouted:
+        names = ", ".join(sorted(unrouted))
+        raise ConfigurationError(
+            code="trace_forward_kwargs_unrouted",
+            problem=f"tl.trace does not know the keyword {names}",
+            remedy="put keywords of the model's forward into input_kwargs={...}, and capture options into capture=",
+            keywords=tuple(sorted(unrouted)),
+        )
+
+
+def _unavailable(argument: str) -> ConfigurationError:
+    return ConfigurationError(
+        code="option_not_available",
+        problem=f"{argument}= is not available in this version",
+        remedy="leave it out; gradients, edits and replay arrive with later versions (CHANGELOG.md)",
+        argument=argument,
+    )
+
+
+def _model(model: Any) -> tuple[nn.Module, Callable[..., Any], str | None]:
+    """The module to describe, wrappers taken off, what to call, and the module's address in the wrappers."""
+    if compat.is_scripted(model):
+        raise CompatibilityError(
+            code="model_type_unsupported",
+            problem="a scripted model runs no Python, so there is nothing to watch",
+            remedy="capture the module it was scripted from; a scripted submodule is captured as one operation",
+        )
+    if isinstance(model, nn.Module):
+        outer = []
+        while (inner := compat.inner_model(model)) is not None:
+            outer.append("module" if inner is getattr(model, "module", None) else "_orig_mod")
+            model = inner
+        return model, model.__call__, ".".join(outer) or None
+    if isinstance(model, types.MethodType) and isinstance(model.__self__, nn.Module):
+        return model.__self__, model, None
+    if compat.is_compiled_function(model):
+        raise CompatibilityError(
+            code="compiled_callable_unsupported",
+            problem="a compiled function runs generated code, which is not watched",
+            remedy="capture the function that was compiled",
+        )
+    if isinstance(model, (types.FunctionType, types.BuiltinFunctionType, functools.partial)) or (
+        callable(model) and not isinstance(model, (type, Tensor))
+    ):
+        stand_in = FunctionModel(model)
+        return stand_in, stand_in.__call__, None
+    raise CompatibilityError(
+        code="model_type_unsupported",
+        problem=f"{type(model).__name__} is no model",
+        remedy="pass an nn.Module, a method of one, or a function of tensors",
+        received_type=type(model).__name__,
+    )
+
+
+def _arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ConfigurationError(
+            code="input_kwargs_type_invalid",
+            problem=f"input_kwargs got {type(kwargs).__name__}",
+            remedy="pass a dict; several positional arguments go into one list: tl.trace(model, [a, b])",
+            received_type=type(kwargs).__name__,
+        )
+    named = {} if kwargs is None else dict(kwargs)
+    if args is None:
+        return (), named
+    if isinstance(args, (list, tuple)) and not hasattr(args, "_fields"):
+        return tuple(args), named
+    return (args,), named
+
+
+def _refuse_variants(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    for _, tensor in leaves((args, kwargs), deep=True):
+        if tensor.is_meta or tensor.is_nested or compat.is_functional_wrapper(tensor):
+            kind = "meta" if tensor.is_meta else "nested" if tensor.is_nested else "functional"
+            raise CompatibilityError(
+                code="unsupported_tensor_variant",
+                problem=f"an input is a {kind} tensor",
+                remedy="pass dense tensors with values",
+                kind=kind,
+            )
+
+
+FINAL_LABEL: Final = re.compile(r"[a-z0-9]+_\d+(_\d+)?(:\d+)?")
+
+
+def _save(save: Any, root: nn.Module) -> Selector | bool:
+    if save is None or save == "all":
+        return True
+    if isinstance(save, str) and save == "none":
+        return False
+    if isinstance(save, Tensor):
+        raise ConfigurationError(
+            code="layers_to_save_type_invalid",
+            problem="save= got a tensor",
+            remedy="put all inputs into one list, tl.trace(model, [a, b]), and select with save=",
+        )
+    if isinstance(save, (list, tuple)):
+        parts = [_one_save(item, root) for item in save]
+        return functools.reduce(lambda a, b: a | b, parts) if parts else False
+    return _one_save(save, root)
+
+
+def _one_save(item: Any, root: nn.Module) -> Selector:
+    if isinstance(item, Selector):
+        return item
+    if isinstance(item, str):
+        return module(item) if item.partition(":")[0] in module_numbers(root) else label(item)
+    if callable(item):
+        return where(checked(item), name_hint=getattr(item, "__qualname__", None))
+    raise ConfigurationError(
+        code="save_predicate_type_invalid",
+        problem=f"save= got {type(item).__name__}",
+        remedy='pass None, "all", "none", a selector, a label, a module address, a predicate, or a list of these',
+        received_type=type(item).__name__,
+    )
+
+
+def _text(request: Any) -> str:
+    if isinstance(request, (list, tuple)):
+        return "[" + ", ".join(_text(item) for item in request) + "]"
+    if request is None or isinstance(request, (str, Selector)):
+        return repr(request)
+    return getattr(request, "__qualname__", type(request).__qualname__)
+
+
+def _stop(stop: Any, root: nn.Module) -> Stop | None:
+    if stop is None:
+        return None
+    if isinstance(stop, str):
+        number = module_numbers(root).get(stop)
+        if number is not None:
+            return Stop(text=stop, module=number)
+        if in_label_form(stop):
+            raise _not_live(stop)
+        return Stop(text=stop, func_name=stop)
+    if isinstance(stop, Selector):
+        if stop.needs_labels:
+            raise _not_live(repr(stop))
+        return Stop(text=repr(stop), matches=lambda facts: stop.live(facts) is True)
+    if callable(stop):
+        return Stop(text=_text(stop), matches=checked(stop))
+    raise ConfigurationError(
+        code="stop_after_type_invalid",
+        problem=f"stop_after= got {type(stop).__name__}",
+        remedy="pass a module address, a function name, a selector or a predicate",
+        received_type=type(stop).__name__,
+    )
+
+
+def _not_live(text: str) -> ConfigurationError:
+    return ConfigurationError(
+        code="stop_after_site_not_live",
+        problem=f"{text} needs final labels, which exist only when the forward has ended",
+        remedy="pass a module address, a function name, tl.func(...) or a predicate",
+        site=text,
+    )
+
+
+def _never_stopped(stop: Stop) -> None:
+    if stop.matches is not None and not stop.text.startswith(("func", "module", "in_module")):
+        warnings.warn(
+            TorchLensWarning(
+                code="stop_after_never_fired_callable",
+                problem=f"the forward ran to its end: {stop.text} never held",
+                remedy="check the condition",
+            ),
+            stacklevel=3,
+        )
+        return
+    raise ConfigurationError(
+        code="stop_after_never_fired",
+        problem=f"the forward ran to its end: nothing matched stop_after={stop.text!r}",
+        remedy="check the address or name; a condition that may not occur belongs in a predicate",
+        site=stop.text,
+    )
+
+
+def _name(name: Any) -> str | None:
+    if name is not None and not isinstance(name, str):
+        raise ConfigurationError(
+            code="name_type_invalid",
+            problem=f"a name or tag is {type(name).__name__}",
+            remedy="pass text",
+            received_type=type(name).__name__,
+        )
+    return name
+
+
+@contextlib.contextmanager
+def _journal(journal: Any) -> Any:
+    if journal is None:
+        yield MemoryJournal()
+        return
+    options = journal if isinstance(journal, JournalOptions) else None
+    if options is None and not isinstance(journal, (str, os.PathLike)):
+        raise ConfigurationError(
+            code="journal_type_invalid",
+            problem=f"journal= got {type(journal).__name__}",
+            remedy="pass a path or tl.JournalOptions(path, ...)",
+            received_type=type(journal).__name__,
+        )
+    options = options or JournalOptions(os.fspath(journal))
+    yield open_for_writing(options.path, durability=options.durability, sync=options.sync)

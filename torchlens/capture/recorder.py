@@ -1,0 +1,957 @@
+"""One capture's listener: turns wrapped calls and module calls into rows of a stream.
+
+Everything here runs between the model's own operations, so it does the least that makes a fact
+complete. A tensor carries the number of its value in a slot, ``(capture, value)``; a slot of another
+capture reads as none. Parameters have negative numbers, ``-1 - n``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from time import monotonic_ns
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from journal.events import (
+    MODE_AUTOCAST,
+    MODE_INFERENCE,
+    BranchTaken,
+    BufferSeen,
+    BufferWritten,
+    ConstantSeen,
+    Event,
+    FunctionSeen,
+    InputSeen,
+    ModuleEntered,
+    ModuleLeft,
+    ModuleRaised,
+    OpExecuted,
+    OpRaised,
+    OpStarted,
+    ParameterSeen,
+    PayloadKept,
+    Value,
+    ValueReread,
+)
+from journal.events.template import HOLE, SIZE, TUPLE
+from journal.log import StreamWriter
+from torchlens import compat
+from torchlens.capture.callsite import OWN_CODE, CallSites
+from torchlens.capture.functions import Function, running_statistics
+from torchlens.capture.keeping import Keeper
+from torchlens.capture.plan import NEVER, Plan, Verdict
+from torchlens.capture.template import PLAIN, encode, leaves, path_of
+from torchlens.tensors import DTYPE_WORD
+
+OP: Final = OpExecuted.type_id
+ENTERED: Final = ModuleEntered.type_id
+LEFT: Final = ModuleLeft.type_id
+BRANCH: Final = BranchTaken.type_id
+
+# Names of this module are found faster than attributes of another.
+_get_ident = threading.get_ident
+_getframe = sys._getframe
+_grad_enabled = compat.grad_enabled
+_inference_enabled = compat.inference_enabled
+_any_autocast_enabled = compat.any_autocast_enabled
+_storage_address = compat.storage_address
+
+How = Literal["inplace", "fused", "reassign"]
+
+ONE_TENSOR: Final = (HOLE,)
+"""The template of a call with one tensor and nothing else, which is most module calls."""
+
+
+class Halt(BaseException):
+    """Leaves the forward on purpose; the model's own ``except Exception`` does not catch it."""
+
+    def __init__(self, at: int, reason: str, outputs: tuple[int, ...]) -> None:
+        super().__init__(reason)
+        self.at = at
+        self.reason = reason
+        self.outputs = outputs
+
+
+class Recorder:
+    """Listener of one capture.
+
+    Args:
+        number: Number of this capture in the process; written into tensor slots.
+        writer: The stream, already open.
+        keeper: Where payloads go.
+        plan: Which payloads are wanted and where to stop.
+        first_node: Sequence number the next autograd node would get when the forward starts.
+    """
+
+    __slots__ = (
+        "_autocast_devices",
+        "_buffer_by_id",
+        "_buffer_versions",
+        "_chunk",
+        "_flight",
+        "_functions",
+        "_last_error",
+        "_param_storage",
+        "_pending",
+        "_resident",
+        "_storages",
+        "_tagged",
+        "_touched",
+        "_value_storage",
+        "_writers",
+        "call",
+        "caller",
+        "calls",
+        "first_node",
+        "held",
+        "keeper",
+        "module_numbers",
+        "nodes",
+        "number",
+        "paused",
+        "plan",
+        "sites",
+        "stack",
+        "storages",
+        "thread",
+        "values",
+        "writer",
+    )
+
+    def __init__(
+        self, number: int, writer: StreamWriter, keeper: Keeper, plan: Plan, first_node: int, *, flight: bool = False
+    ) -> None:
+        self.number = number
+        self.writer = writer
+        self.keeper = keeper
+        self.plan = plan
+        self.first_node = first_node
+        self.thread = _get_ident()
+        self.paused = 0
+        self.values = 0  # the next value number
+        self.storages = 0  # the next storage number
+        self.calls = 0  # the next module call number
+        self.call = -1  # the innermost running module call
+        self.caller: tuple[int, Any] | None = None  # a module whose forward comes next, and the frame that called it
+        self.stack: list[tuple[int, int]] = []  # (module, call) from the root inwards
+        self.nodes: dict[Any, int] = {}
+        self.held: set[int] = set()  # values pinned until it is known whether they are wanted
+        self._pending = writer.pending
+        self._chunk = writer.chunk_size
+        self._functions: dict[Function, int] = {}
+        self._storages: dict[int, int] = {}  # address -> number; an address may be used again, see _storage_of
+        self._resident: dict[int, int] = {}  # address -> number, of storages that outlive the forward
+        self._value_storage: list[int | None] = []
+        self._param_storage: dict[int, int | None] = {}
+        self._writers: dict[int, int] = {}  # storage number -> value that wrote it last
+        self._buffer_by_id: dict[int, tuple[int, Tensor]] = {}
+        self._buffer_versions: dict[int, int] = {}
+        self.module_numbers: dict[int, int] = {}
+        self._tagged: list[Tensor] = []  # long-lived tensors whose slot must be cleared afterwards
+        self._last_error = 0
+        self._touched = 0
+        self._flight = flight
+        self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
+        self.sites = CallSites(self.note, self._keep_source, Recorder.module_called.__code__)
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def note(self, event: Event) -> None:
+        """Append an event of a rare kind."""
+        self.writer.append(event, monotonic_ns())
+
+    def is_listening(self) -> bool:
+        """Whether this thread's calls are being recorded just now."""
+        return not self.paused and _get_ident() == self.thread
+
+    def _append(self, row: tuple[Any, ...]) -> None:
+        pending = self._pending
+        pending.append(row)
+        if len(pending) >= self._chunk:
+            self.writer.flush()
+
+    def _keep_source(self, text: bytes) -> int:
+        return self.writer.keep(text)
+
+    # -- numbering -------------------------------------------------------------------------------
+
+    def adopt_parameter(self, parameter: Tensor, number: int) -> None:
+        """Give a parameter its number before the forward."""
+        parameter._torchlens_value = (self.number, -1 - number)  # type: ignore[attr-defined]
+        self._tagged.append(parameter)
+        self._param_storage[number] = self._resident_storage(parameter)
+
+    def adopt_buffer(self, buffer: Tensor, number: int) -> None:
+        """Remember a buffer; its first reading makes it a value."""
+        self._buffer_by_id[id(buffer)] = (number, buffer)
+
+    def value_of(self, tensor: Tensor) -> int | None:
+        """The number this capture knows the tensor by; None where it has not met it."""
+        tag = getattr(tensor, "_torchlens_value", None)
+        return tag[1] if tag is not None and tag[0] == self.number else None
+
+    def _label(self, tensor: Tensor, storage: int | None) -> int:
+        value = self.values
+        self.values = value + 1
+        self._value_storage.append(storage)
+        tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
+        return value
+
+    def _storage_number(self, value: int) -> int | None:
+        return self._value_storage[value] if value >= 0 else self._param_storage.get(-1 - value)
+
+    def _storage_of(self, tensor: Tensor, inputs: list[int]) -> tuple[int | None, int | None]:
+        """Storage number of a result, and the input whose storage it shares.
+
+        A known address counts only if a living input has it: a freed storage's address is used again.
+        """
+        try:
+            address = _storage_address(tensor)
+        except (RuntimeError, NotImplementedError):
+            return None, None
+        known = self._storages.get(address)
+        if known is not None:
+            for value in inputs:
+                if self._storage_number(value) == known:
+                    return known, value
+        number = self.storages
+        self.storages = number + 1
+        self._storages[address] = number
+        return number, None
+
+    def _meet(self, tensor: Tensor) -> int:
+        """Number of a tensor without a slot: a buffer's first reading, a parameter or a constant."""
+        known = self._buffer_by_id.get(id(tensor))
+        if known is not None and known[1] is tensor:
+            return self._read_buffer(tensor, known[0])
+        if isinstance(tensor, nn.Parameter):
+            return self.meet_parameter(tensor, None, None)
+        node = tensor.grad_fn
+        made_by = None if node is None or node in self.nodes else type(node).__name__
+        inside = made_by is not None and compat.made_since(node, self.first_node)
+        storage = self._resident_storage(tensor)
+        value = self._label(tensor, storage)
+        self._tagged.append(tensor)
+        payload = self._payload(value, tensor, storage, self.plan.constant, private=True)
+        description = self._describe(tensor, storage, None, None, (), payload)
+        self.note(ConstantSeen(value=Value(value), made_by=made_by, inside=inside, description=description))
+        return value
+
+    def _resident_storage(self, tensor: Tensor) -> int | None:
+        """Storage number of a tensor that outlives the forward, so that its address stays its own."""
+        try:
+            address = _storage_address(tensor)
+        except (RuntimeError, NotImplementedError):
+            return None
+        number = self._resident.get(address)
+        if number is None:
+            number = self._resident[address] = self._storages[address] = self.storages
+            self.storages = number + 1
+        return number
+
+    def meet_parameter(self, parameter: Tensor, module: int | None, attribute: str | None) -> int:
+        """Give a parameter that the model does not register its number."""
+        number = len(self._param_storage)
+        self.adopt_parameter(parameter, number)
+        row = parameter_row("", parameter, ())
+        self.note(ParameterSeen(number=number, module=module, attribute=attribute, description=row))
+        return -1 - number
+
+    def _read_buffer(self, buffer: Tensor, number: int) -> int:
+        version = self._buffer_versions.get(number, 0) + 1
+        self._buffer_versions[number] = version
+        storage = self._resident_storage(buffer)
+        value = self._label(buffer, storage)
+        self._tagged.append(buffer)
+        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1), private=True)
+        description = self._describe(buffer, storage, None, None, (), payload)
+        self.note(BufferSeen(value=Value(value), buffer=number, version=version, description=description))
+        return value
+
+    # -- describing ------------------------------------------------------------------------------
+
+    def _describe(
+        self,
+        tensor: Tensor,
+        storage: int | None,
+        view_of: int | None,
+        same_as: int | None,
+        path: tuple[Any, ...],
+        payload: Any,
+    ) -> tuple[Any, ...]:
+        grad_fn = grad_slot = grad_node = None
+        requires_grad = tensor.requires_grad
+        if requires_grad:
+            node = tensor.grad_fn if self._touched < compat.MAX_TOUCHED_NODES else None
+            if node is not None:
+                grad_fn = type(node).__name__
+                grad_slot = tensor.output_nr
+                grad_node = self.nodes.get(node)
+                if grad_node is None:
+                    self._touched = grad_node = len(self.nodes)
+                    self.nodes[node] = grad_node
+        kind = type(tensor)
+        if storage is None:
+            return self._describe_odd(tensor, requires_grad, grad_fn, grad_slot, grad_node, path, payload, same_as)
+        return (
+            tensor.shape,
+            DTYPE_WORD[tensor.dtype],
+            "cpu" if tensor.is_cpu else str(tensor.device),
+            None,
+            None if tensor.is_contiguous() else tensor.stride(),
+            tensor.storage_offset(),
+            storage,
+            view_of,
+            same_as,
+            requires_grad,
+            grad_fn,
+            grad_slot,
+            grad_node,
+            path,
+            payload,
+            None if kind is Tensor else path_of(kind),
+        )
+
+    def _describe_odd(
+        self,
+        tensor: Tensor,
+        requires_grad: bool,
+        grad_fn: str | None,
+        grad_slot: int | None,
+        grad_node: int | None,
+        path: tuple[Any, ...],
+        payload: Any,
+        same_as: int | None,
+    ) -> tuple[Any, ...]:
+        """A tensor without strided memory of its own: sparse, nested, compiled away."""
+        try:
+            shape: tuple[int, ...] = tuple(int(size) for size in tensor.shape)
+        except RuntimeError:
+            shape = ()
+        layout = None if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
+        kind = type(tensor)
+        return (
+            shape,
+            DTYPE_WORD[tensor.dtype],
+            str(tensor.device),
+            layout,
+            None,
+            0,
+            None,
+            None,
+            same_as,
+            requires_grad,
+            grad_fn,
+            grad_slot,
+            grad_node,
+            path,
+            payload,
+            None if kind is Tensor else path_of(kind),
+        )
+
+    def _payload(
+        self, value: int, tensor: Tensor, storage: int | None, verdict: Verdict, *, private: bool = False
+    ) -> tuple[int, int, tuple[int, ...] | None] | None:
+        if verdict is True:
+            return self.keeper.keep(value, tensor, storage, private=private)
+        if verdict is None:
+            self.keeper.pin(value, tensor, storage, private=private)
+            self.held.add(value)
+        return None
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def take_input(self, tensor: Tensor, path: tuple[Any, ...], *, was_parameter: bool) -> None:
+        """A tensor of the root's arguments, already copied."""
+        if self.value_of(tensor) is not None:
+            return
+        storage = self._resident_storage(tensor)
+        value = self._label(tensor, storage)
+        self._tagged.append(tensor)
+        payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1))
+        description = self._describe(tensor, storage, None, None, (), payload)
+        self.note(InputSeen(value=Value(value), path=path, was_parameter=was_parameter, description=description))
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def take(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[int], tensors: list[Tensor]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Templates of positional and keyword arguments; their tensors go to ``inputs`` and ``tensors``."""
+        number = self.number
+        template: list[Any] = []
+        for item in args:
+            kind = type(item)
+            if kind is Tensor or kind is nn.Parameter:
+                tag = getattr(item, "_torchlens_value", None)
+                inputs.append(tag[1] if tag is not None and tag[0] == number else self._meet(item))
+                tensors.append(item)
+                template.append(HOLE)
+            elif kind in PLAIN:
+                template.append(item)
+            elif kind is tuple and PLAIN.issuperset(map(type, item)):
+                template.append((TUPLE, *item))
+            elif kind is torch.Size:
+                template.append((SIZE, *item))
+            else:
+                template.append(self._encode(item, inputs, tensors))
+        if not kwargs:
+            return tuple(template), ()
+        named: list[Any] = []
+        for key, item in kwargs.items():
+            named.append(key)
+            named.append(item if type(item) in PLAIN else self._encode(item, inputs, tensors))
+        return tuple(template), tuple(named)
+
+    def _encode(self, item: Any, inputs: list[int], tensors: list[Tensor]) -> Any:
+        def take(tensor: Tensor) -> None:
+            value = self.value_of(tensor)
+            inputs.append(self._meet(tensor) if value is None else value)
+            tensors.append(tensor)
+
+        return encode(item, take)
+
+    def _last_writers(self, inputs: list[int]) -> tuple[int | None, ...] | None:
+        writers = self._writers
+        found: list[int | None] | None = None
+        for position, value in enumerate(inputs):
+            storage = self._storage_number(value)
+            writer = None if storage is None else writers.get(storage)
+            if writer is not None and writer > value:
+                if found is None:
+                    found = [None] * len(inputs)
+                found[position] = writer
+        return None if found is None else tuple(found)
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        original = function.original
+        if self.paused or _get_ident() != self.thread:
+            if function.writes is not None and self.paused and _get_ident() == self.thread:
+                for _, tensor in leaves(function.writes(args, kwargs)):
+                    self.protect(tensor)
+            return original(*args, **kwargs)
+        targets: tuple[Any, ...] = ()
+        if function.writes is not None:
+            targets = function.writes(args, kwargs)
+        if kwargs and "out" in kwargs:
+            targets = (*targets, kwargs["out"])
+        if targets or self._flight:
+            return self._called_with_care(function, args, kwargs, targets)
+        rng = None
+        if function.draws is not None and function.draws(args, kwargs):
+            rng = self.writer.keep(bytes(compat.get_rng_state().numpy()))
+        before = self.values
+        start = monotonic_ns()
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            self._call_raised(function, args, kwargs, error, start)
+            raise
+        duration = monotonic_ns() - start
+        kind = type(result)
+        if kind is Tensor:
+            if self.values != before and self._is_labelled(result):
+                return result  # a call inside was the operation
+        elif kind in PLAIN or (self.values != before and self._all_labelled(result)):
+            return result
+        inputs: list[int] = []
+        tensors: list[Tensor] = []
+        if kind is Tensor:
+            template, named = self.take(args, kwargs, inputs, tensors)
+            self._executed(function, template, named, inputs, tensors, result, start, duration, rng, None, _getframe(2))
+        else:  # perhaps a subclass, whose own code must not run for what is asked of it here
+            with compat.NoTorchFunction():
+                template, named = self.take(args, kwargs, inputs, tensors)
+                self._executed(
+                    function, template, named, inputs, tensors, result, start, duration, rng, None, _getframe(2)
+                )
+        return result
+
+    def _is_labelled(self, tensor: Tensor) -> bool:
+        tag = getattr(tensor, "_torchlens_value", None)
+        return tag is not None and tag[0] == self.number
+
+    def _all_labelled(self, result: Any) -> bool:
+        return all(self._is_labelled(tensor) for _, tensor in leaves(result))
+
+    def _called_with_care(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], targets: tuple[Any, ...]
+    ) -> Any:
+        """A call that may write to ``targets``: arguments are taken, and what shares their memory copied, before it."""
+        inputs: list[int] = []
+        tensors: list[Tensor] = []
+        frame = _getframe(2)
+        # A write to one tensor shows in the version of every tensor on its memory: ask the targets only.
+        writable: dict[int, int | None] = {}
+        with compat.NoTorchFunction():
+            template, named = self.take(args, kwargs, inputs, tensors)
+            if self._flight:
+                self._announce(function, template, named, inputs, tensors, frame)
+            for _, tensor in leaves(targets):
+                self.protect(tensor)
+                # A norm's kernel updates its statistics without counting a version.
+                writable[id(tensor)] = None if function.writes is running_statistics else compat.version_of(tensor)
+        rng = None
+        if function.draws is not None and function.draws(args, kwargs):
+            rng = self.writer.keep(bytes(compat.get_rng_state().numpy()))
+        before = self.values
+        start = monotonic_ns()
+        try:
+            result = function.original(*args, **kwargs)
+        except BaseException as error:
+            self._call_raised(function, args, kwargs, error, start)
+            raise
+        duration = monotonic_ns() - start
+        if self.values != before and self._all_labelled(result):
+            return result
+        with compat.NoTorchFunction():
+            written = [
+                position
+                for position, tensor in enumerate(tensors)
+                if id(tensor) in writable and _was_written(tensor, writable[id(tensor)])
+            ]
+            shown = result
+            if written and not any(True for _ in leaves(result)):
+                shown = tensors[written[0]] if len(written) == 1 else [tensors[position] for position in written]
+            self._executed(function, template, named, inputs, tensors, shown, start, duration, rng, written, frame)
+        return result
+
+    def protect(self, tensor: Tensor) -> None:
+        value = self.value_of(tensor)
+        if value is not None:
+            storage = self._storage_number(value)
+            if storage is not None:
+                self.paused += 1
+                try:
+                    self.keeper.before_write(storage)
+                finally:
+                    self.paused -= 1
+
+    def _announce(
+        self,
+        function: Function,
+        template: tuple[Any, ...],
+        named: tuple[Any, ...],
+        inputs: list[int],
+        tensors: list[Tensor],
+        frame: Any,
+    ) -> None:
+        shapes = tuple((tuple(tensor.shape), DTYPE_WORD[tensor.dtype]) for tensor in tensors)
+        self.note(
+            OpStarted(
+                function=self._function(function),
+                site=self.sites.at(frame),
+                call=self.call,
+                args=template,
+                kwargs=named,
+                inputs=tuple(inputs),
+                shapes=shapes,
+            )
+        )
+
+    def _call_raised(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, start: int
+    ) -> None:
+        if self._last_error == id(error) or isinstance(error, Halt):
+            return
+        self._last_error = id(error)
+        inputs: list[int] = []
+        template, named = self.take(args, kwargs, inputs, [])
+        self.writer.append(
+            OpRaised(
+                function=self._function(function),
+                site=self.sites.at(_getframe(2)),
+                call=self.call,
+                args=template,
+                kwargs=named,
+                inputs=tuple(inputs),
+                exception=path_of(type(error)),
+                message=str(error)[:4096],
+            ),
+            start,
+        )
+
+    def _function(self, function: Function) -> int:
+        found = self._functions.get(function)
+        if found is None:
+            found = self._functions[function] = len(self._functions)
+            self.note(
+                FunctionSeen(
+                    number=found, func_name=function.func_name, qualname=function.qualname, opaque=function.opaque
+                )
+            )
+        return found
+
+    def _executed(
+        self,
+        function: Function,
+        template: tuple[Any, ...],
+        named: tuple[Any, ...],
+        inputs: list[int],
+        tensors: list[Tensor],
+        result: Any,
+        start: int,
+        duration: int,
+        rng: int | None,
+        written: list[int] | None,
+        frame: Any,
+    ) -> None:
+        """Number the results and append the call."""
+        if type(result) is Tensor:
+            results: tuple[tuple[tuple[Any, ...], Tensor], ...] = (((), result),)
+            container = None
+        else:
+            if isinstance(result, nn.Parameter) and not written:
+                return
+            results = tuple(leaves(result))
+            if not results:
+                return
+            container = None if isinstance(result, Tensor) else encode(result, _ignore)
+        number = self._functions.get(function)
+        if number is None:
+            number = self._function(function)
+        site = self.sites.at(frame)
+        mode = int(_grad_enabled())
+        autocast = None
+        if _inference_enabled():
+            mode = mode | MODE_INFERENCE
+        if _any_autocast_enabled():
+            mode = mode | MODE_AUTOCAST
+            autocast = self._autocast()
+        writers = self._last_writers(inputs) if self._writers else None
+        first = self.values
+        plan = self.plan
+        outputs: list[tuple[Any, ...]] = []
+        many = len(results) > 1
+        for slot, (path, tensor) in enumerate(results):
+            same_as = None
+            for position, other in enumerate(tensors):
+                if other is tensor:
+                    same_as = position
+                    break
+            if same_as is None:
+                storage, view_of = self._storage_of(tensor, inputs)
+            else:
+                view_of = inputs[same_as]
+                storage = self._storage_number(view_of)
+                if storage is None:
+                    storage, _ = self._storage_of(tensor, inputs)
+            value = self.values
+            self.values = value + 1
+            self._value_storage.append(storage)
+            if type(tensor) is not nn.Parameter:
+                try:
+                    tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
+                except AttributeError:  # a subclass without a dictionary
+                    pass
+            keep = plan.everything if plan.simple else plan.verdict(self, function, slot if many else None, value)
+            payload = None
+            if keep is not NEVER:
+                payload = self._payload(value, tensor, storage, keep)
+            outputs.append(self._describe(tensor, storage, view_of, same_as, path, payload))
+        self._append(
+            (
+                OP,
+                start,
+                number,
+                site,
+                self.call,
+                0,
+                duration,
+                mode,
+                template,
+                named,
+                tuple(inputs),
+                writers,
+                tuple(written) if written else None,
+                first,
+                tuple(outputs),
+                container,
+                autocast,
+                rng,
+            )
+        )
+        if written:
+            self._was_written(inputs, tensors, written, first)
+        if plan.stop is not None and plan.stops(self, function, first, len(outputs)):
+            raise Halt(self.writer.next_at() - 1, plan.stop, tuple(range(first, self.values)))
+
+    def _autocast(self) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (device, DTYPE_WORD[torch.get_autocast_dtype(device)])
+            for device in self._autocast_devices
+            if torch.is_autocast_enabled(device)
+        )
+
+    def _was_written(self, inputs: list[int], tensors: list[Tensor], written: list[int], first: int) -> None:
+        """From now on every name for the written memory reads from the call that wrote it."""
+        for position in written:
+            tensor = tensors[position]
+            storage = self._storage_number(inputs[position])
+            if storage is not None:
+                self._writers[storage] = first
+            known = self._buffer_by_id.get(id(tensor))
+            if known is not None and known[1] is tensor:
+                made = self.value_of(tensor)
+                how: How = "inplace" if made is not None and made >= first else "fused"
+                self._wrote_buffer(tensor, known[0], how, first)
+
+    def _wrote_buffer(self, buffer: Tensor, number: int, how: How, source: int | None) -> None:
+        version = self._buffer_versions.get(number, 0) + 1
+        self._buffer_versions[number] = version
+        before = self.value_of(buffer)
+        storage = self._resident_storage(buffer) if before is None else self._storage_number(before)
+        value = self._label(buffer, storage)
+        self._tagged.append(buffer)
+        if storage is not None:
+            self._writers[storage] = value
+        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1), private=True)
+        description = self._describe(buffer, storage, before, None, (), payload)
+        self.note(
+            BufferWritten(
+                value=Value(value),
+                buffer=number,
+                version=version,
+                how=how,
+                source=None if source is None else Value(source),
+                changed=None,
+                description=description,
+            )
+        )
+
+    # -- odd calls -------------------------------------------------------------------------------
+
+    def applied(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], watched: bool) -> Any:
+        if self.paused or _get_ident() != self.thread or watched:
+            return function.original(*args, **kwargs)
+        inputs: list[int] = []
+        tensors: list[Tensor] = []
+        with compat.NoTorchFunction():
+            template, named = self.take(args, kwargs, inputs, tensors)
+            versions = [compat.version_of(tensor) for tensor in tensors]
+        self.paused += 1
+        start = monotonic_ns()
+        try:
+            result = function.original(*args, **kwargs)
+        except BaseException as error:
+            self.paused -= 1
+            self._call_raised(function, args, kwargs, error, start)
+            raise
+        self.paused -= 1
+        duration = monotonic_ns() - start
+        with compat.NoTorchFunction():
+            written = [
+                position
+                for position, (tensor, version) in enumerate(zip(tensors, versions, strict=True))
+                if compat.version_of(tensor) != version
+            ]
+            self._executed(
+                function, template, named, inputs, tensors, result, start, duration, None, written, _getframe(2)
+            )
+        return result
+
+    def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.paused or _get_ident() != self.thread:
+            return original(*args, **kwargs)
+        self.paused += 1
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            self.paused -= 1
+        given = [tensor for _, tensor in leaves(args)]
+        for source, made in zip(given, [tensor for _, tensor in leaves(result)], strict=False):
+            value = self.value_of(source)
+            if value is None:
+                value = self._meet(source)
+            if made is not source:
+                made._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
+        return result
+
+    def asked_truth(self, tensor: Any, result: bool) -> None:
+        if self.paused or _get_ident() != self.thread:
+            return
+        value = self.value_of(tensor)
+        if value is None:
+            value = self._meet(tensor)
+        site = self.sites.at(_getframe(2))
+        self._append((BRANCH, monotonic_ns(), value, result, site, self.call))
+
+    def escaping(self, tensor: Any) -> None:
+        if not self.paused and _get_ident() == self.thread and isinstance(tensor, Tensor):
+            self.protect(tensor)
+
+    def data_replaced(self, tensor: Any, source: Any) -> None:
+        """``x.data = y`` makes x another name for y's memory."""
+        if self.paused or _get_ident() != self.thread or isinstance(tensor, nn.Parameter):
+            return
+        value = self.value_of(source)
+        if value is not None:
+            tensor._torchlens_value = (self.number, value)
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    def module_called(
+        self, number: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A module's forward was called; its frame is where call sites inside end."""
+        if self.paused or _get_ident() != self.thread:
+            return original(*args, **kwargs)
+        outer = self.call
+        if self.caller is not None and self.caller[0] == number:
+            caller = self.caller[1]
+            self.caller = None
+        else:  # forward was called directly
+            caller = _getframe(2)
+        inputs: list[int] = []
+        if len(args) == 1 and not kwargs and type(args[0]) is Tensor:
+            template, named = ONE_TENSOR, ()
+            tag = getattr(args[0], "_torchlens_value", None)
+            inputs.append(tag[1] if tag is not None and tag[0] == self.number else self._meet(args[0]))
+        else:
+            template, named = self.take(args, kwargs, inputs, [])
+        site = self.sites.at(caller) if self.stack else None
+        del caller  # a frame that outlives its call keeps everything in it alive
+        writers = self._last_writers(inputs) if self._writers else None
+        call = self.calls
+        self.calls = call + 1
+        pending = self._pending
+        pending.append((ENTERED, monotonic_ns(), number, site, template, named, tuple(inputs), writers))
+        if len(pending) >= self._chunk:
+            self.writer.flush()
+        self.call = call
+        self.stack.append((number, call))
+        if self.plan.tracks_calls:
+            self.plan.entered(number, call)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            self.stack.pop()
+            self.call = outer
+            if not isinstance(error, Halt):
+                self.note(ModuleRaised(call=call, exception=path_of(type(error))))
+            raise
+        self.stack.pop()
+        self.call = outer
+        outputs: tuple[int, ...]
+        if type(result) is Tensor:
+            known = None if self._writers else self.value_of(result)
+            outputs = (self.returned(result) if known is None else known,)
+            pending.append((LEFT, monotonic_ns(), call, HOLE, outputs))
+        else:
+            several: list[int] = []
+            shown = encode(result, lambda tensor: several.append(self.returned(tensor)))
+            outputs = tuple(several)
+            pending.append((LEFT, monotonic_ns(), call, shown, outputs))
+        if len(pending) >= self._chunk:
+            self.writer.flush()
+        plan = self.plan
+        if plan.at_exit is not None:
+            self._module_exit(call, result, inputs)
+        if plan.stop is not None and plan.stops_at_module(number):
+            raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value in outputs if value >= 0))
+        return result
+
+    def _module_exit(self, call: int, result: Any, inputs: list[int]) -> None:
+        """Keeps what a module returned where the request names the module."""
+        kept = self.plan.kept_at_exit
+        for _, tensor in leaves(result):
+            value = self.value_of(tensor)
+            if value is None or value < 0 or value in kept:
+                continue
+            if self.plan.wants_exit(self, call, value, untouched=value in inputs):
+                kept[value] = self.keeper.keep(value, tensor, self._storage_number(value))
+
+    def buffer_assigned(self, module: nn.Module, name: str, tensor: Tensor, number: int) -> None:
+        """``module.name = tensor`` replaced a registered buffer."""
+        known = self._buffer_by_id.get(id(tensor))
+        if known is not None and known[1] is tensor:
+            return
+        source = self.known_or_met(tensor)
+        self.adopt_buffer(tensor, number)
+        self._wrote_buffer(tensor, number, "reassign", source if source >= 0 else None)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def known_or_met(self, tensor: Tensor) -> int:
+        value = self.value_of(tensor)
+        return self._meet(tensor) if value is None else value
+
+    def returned(self, tensor: Tensor) -> int:
+        """Number of a returned tensor; a new one where its memory was written through another name."""
+        value = self.known_or_met(tensor)
+        storage = self._storage_number(value) if value >= 0 else None
+        writer = None if storage is None else self._writers.get(storage)
+        if writer is None or writer <= value:
+            return value
+        reread = self._label(tensor, storage)
+        payload = self._payload(reread, tensor, storage, self.plan.constant)
+        description = self._describe(tensor, storage, value, None, (), payload)
+        self.note(ValueReread(value=Value(reread), of=Value(value), writer=Value(writer), description=description))
+        return reread
+
+    def settle(self, wanted: Iterable[int]) -> None:
+        """Keep those held values that turned out to be wanted, and let go of the others."""
+        chosen = set(wanted)
+        for value in sorted(self.held - self.plan.kept_at_exit.keys()):
+            tensor, _ = self.keeper.pins[value]
+            self.keeper.release(value)
+            if value in chosen:
+                payload = self.keeper.keep(value, tensor, self._value_storage[value])
+                self.note(PayloadKept(value=Value(value), payload=payload))
+
+    def clear_slots(self) -> None:
+        """Take the slot off every long-lived tensor that got one, and undo the cycle that keeps this alive."""
+        self.caller = None
+        self.sites.close()
+        for tensor in self._tagged:
+            clear_slot(tensor)
+        self._tagged.clear()
+        self._buffer_by_id.clear()
+
+
+def _was_written(tensor: Tensor, version: int | None) -> bool:
+    return version is None or compat.version_of(tensor) != version
+
+
+def _ignore(tensor: Tensor) -> None:
+    return None
+
+
+def _address(tensor: Tensor) -> int | None:
+    try:
+        return _storage_address(tensor)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def clear_slot(tensor: Tensor) -> None:
+    if "_torchlens_value" in getattr(tensor, "__dict__", ()):
+        del tensor._torchlens_value  # type: ignore[attr-defined]
+
+
+def parameter_row(address: str, tensor: Tensor, aliases: tuple[str, ...]) -> tuple[Any, ...]:
+    """A parameter or buffer as a row of ``ModelDescribed``."""
+    shape: tuple[int, ...] = ()
+    size = 0
+    if type(tensor) is nn.Parameter or not compat.is_uninitialized(tensor):
+        shape, size = tensor.shape, tensor.nbytes
+    device = "cpu" if tensor.is_cpu else str(tensor.device)
+    return (address, shape, DTYPE_WORD[tensor.dtype], device, tensor.requires_grad, size, aliases)
+
+
+OWN_CODE.update(
+    method.__code__
+    for method in (
+        Recorder.called,
+        Recorder._called_with_care,
+        Recorder.applied,
+        Recorder.transparent,
+        Recorder.module_called,
+    )
+)

@@ -1,0 +1,300 @@
+"""Wrappers around torch's public functions: made once, put in place for a capture, taken away after it.
+
+A wrapper tests one name of this module. While it is None, the original runs and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import torch
+
+from torchlens import compat
+from torchlens.capture import functions
+from torchlens.capture.callsite import OWN_CODE
+from torchlens.capture.functions import Function
+
+
+class Listener(Protocol):
+    """Who is told of torch calls while a capture runs."""
+
+    def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A watched function was called; makes the original call and gives its result."""
+
+    def applied(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], watched: bool) -> Any:
+        """A call whose inside is watched only if ``watched``; None of its inner calls is recorded otherwise."""
+
+    def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that hands its tensor arguments on under new identities and is no operation itself."""
+
+    def asked_truth(self, tensor: Any, result: bool) -> None:
+        """Python asked a tensor for its truth."""
+
+    def escaping(self, tensor: Any) -> None:
+        """The memory of a tensor is about to be handed out."""
+
+    def data_replaced(self, tensor: Any, source: Any) -> None:
+        """``tensor.data = source`` was executed."""
+
+
+_listener: Listener | None = None
+
+
+def listen(listener: Listener | None) -> None:
+    """Make ``listener`` hear every wrapped call of this process, or none."""
+    global _listener  # one slot per process is what a wrapper can test in nanoseconds
+    _listener = listener
+
+
+def listening() -> Listener | None:
+    return _listener
+
+
+def wrapper_of(function: Function) -> Callable[..., Any]:
+    original = function.original
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(*args, **kwargs)
+        return listener.called(function, args, kwargs)
+
+    OWN_CODE.add(call.__code__)
+    return _dressed(call, function)
+
+
+def _dressed(call: Callable[..., Any], function: Function) -> Callable[..., Any]:
+    for name in ("__doc__", "__name__", "__text_signature__"):
+        value = getattr(function.original, name, None)
+        if isinstance(value, str):
+            setattr(call, name, value)
+    module, _, qualname = function.qualname.rpartition(".")
+    call.__module__, call.__qualname__ = module or "torch", qualname
+    call.__wrapped__ = function.original  # type: ignore[attr-defined]  # as functools.wraps does
+    return call
+
+
+class Wrappers:
+    """All wrappers of this process and the slots they go to."""
+
+    def __init__(self) -> None:
+        self.by_original: dict[int, Callable[..., Any]] = {}
+        self._functions: list[Function] = []  # keeps the originals alive, so that their ids stay theirs
+        self._spaces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...]]] = []
+        self._methods: list[tuple[type, str, Any, Any]] = []  # owner, name, wrapper, original or MISSING
+        self.installed = False
+        self._find()
+
+    def _find(self) -> None:
+        for namespace, path in functions.namespaces():
+            pairs = [
+                (name, self._wrapper(name, f"{path}.{name}", original), original)
+                for name, original in functions.namespace_functions(namespace)
+            ]
+            self._space(vars(namespace), pairs)
+        variable = [
+            (name, self.by_original[id(original)], original)
+            for name in dir(compat.VARIABLE_FUNCTIONS)
+            if id(original := getattr(compat.VARIABLE_FUNCTIONS, name)) in self.by_original
+        ]
+        self._space(vars(compat.VARIABLE_FUNCTION_MODULE), variable)
+        for name, original in functions.tensor_methods():
+            self._method(torch.Tensor, name, self._wrapper(name, f"torch.Tensor.{name}", original))
+        for name in functions.TENSOR_PROPERTIES:
+            self._method(torch.Tensor, name, _property(name))
+        for name in functions.ESCAPES:
+            self._method(torch.Tensor, name, _escape(name))
+        self._method(torch.Tensor, "__bool__", _truth())
+        self._method(compat.OP_PACKET, "__call__", _operator(compat.OP_PACKET))
+        self._method(compat.OP_OVERLOAD, "__call__", _operator(compat.OP_OVERLOAD))
+        self._method(torch.autograd.Function, "apply", _apply())
+        self._transforms()
+
+    def _wrapper(self, name: str, qualname: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        made = self.by_original.get(id(original))
+        if made is None:
+            function = functions.function(name, qualname, original)
+            self._functions.append(function)
+            made = self.by_original[id(original)] = wrapper_of(function)
+            compat.known_to_script(original, made)
+        return made
+
+    def _space(self, names: dict[str, Any], pairs: list[tuple[str, Any, Any]]) -> None:
+        wrapped = {name: wrapper for name, wrapper, _ in pairs}
+        originals = {name: original for name, _, original in pairs if name in names}
+        self._spaces.append((names, wrapped, originals, tuple(wrapped.keys() - originals.keys())))
+
+    def _method(self, owner: type, name: str, wrapper: Any) -> None:
+        self._methods.append((owner, name, wrapper, vars(owner).get(name, MISSING)))
+
+    def _transforms(self) -> None:
+        by_space: dict[int, tuple[dict[str, Any], list[tuple[str, Any, Any]]]] = {}
+        for namespace, name, later in compat.transforms():
+            original = getattr(namespace, name)
+            made = self.by_original.get(id(original))
+            if made is None:
+                function = Function(name, f"torch.func.{name}", original, opaque=True)
+                self._functions.append(function)
+                made = self.by_original[id(original)] = _transform(function, later)
+            by_space.setdefault(id(namespace), (vars(namespace), []))[1].append((name, made, original))
+        for names, pairs in by_space.values():
+            self._space(names, pairs)
+
+    def install(self) -> None:
+        for names, wrapped, _, _ in self._spaces:
+            names.update(wrapped)
+        for owner, name, wrapper, _ in self._methods:
+            setattr(owner, name, wrapper)
+        self.installed = True
+
+    def remove(self) -> None:
+        for names, _, originals, added in self._spaces:
+            names.update(originals)
+            for name in added:
+                names.pop(name, None)
+        for owner, name, _, original in self._methods:
+            if original is not MISSING:
+                setattr(owner, name, original)
+            elif name in owner.__dict__:
+                delattr(owner, name)
+        self.installed = False
+
+
+MISSING: Final = object()
+
+
+def _property(name: str) -> property:
+    described = getattr(compat.TENSOR_BASE, name)
+    shown = "detach" if name == "data" else name
+    function = functions.function(shown, f"torch.Tensor.{name}", described.__get__)
+
+    def read(self: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return described.__get__(self)
+        return listener.called(function, (self,), {})
+
+    def write(self: Any, value: Any) -> None:
+        listener = _listener
+        if listener is not None:
+            listener.escaping(self)
+        described.__set__(self, value)
+        if listener is not None and name == "data":
+            listener.data_replaced(self, value)
+
+    def erase(self: Any) -> None:
+        described.__delete__(self)
+
+    OWN_CODE.update((read.__code__, write.__code__))
+    return property(read, write, erase, described.__doc__)
+
+
+def _truth() -> Callable[[Any], bool]:
+    original = compat.truth
+
+    def __bool__(self: Any) -> bool:
+        result = original(self)
+        listener = _listener
+        if listener is not None:
+            listener.asked_truth(self, result)
+        return result
+
+    OWN_CODE.add(__bool__.__code__)
+    return __bool__
+
+
+def _escape(name: str) -> Callable[..., Any]:
+    original = getattr(torch.Tensor, name)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is not None:
+            listener.escaping(self)
+        return original(self, *args, **kwargs)
+
+    OWN_CODE.add(call.__code__)
+    return functools.wraps(original)(call)
+
+
+def _operator(owner: type) -> Callable[..., Any]:
+    """``torch.ops.*``: one method of the class catches every operator, custom ones too."""
+    original = owner.__call__
+    known: dict[int, tuple[Any, Function]] = {}
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(self, *args, **kwargs)
+        entry = known.get(id(self))
+        if entry is None:
+            name, path = compat.op_name(self)
+            writes = functions.every_argument if compat.op_writes(self) else None
+            draws = functions.always if compat.op_draws(self) else None
+            bound = functools.partial(original, self)
+            entry = known[id(self)] = (self, Function(name, path, bound, writes, draws))
+        return listener.called(entry[1], args, kwargs)
+
+    OWN_CODE.add(__call__.__code__)
+    return __call__
+
+
+def _apply() -> Any:
+    """``autograd.Function.apply``: one operation named after the class; its inside is not the model's."""
+    original = vars(torch.autograd.Function)["apply"].__func__
+    known: dict[type, Function] = {}
+    transparent = compat.backward_hook_function()
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(cls, *args, **kwargs)
+        if cls is transparent:
+            return listener.transparent(functools.partial(original, cls), args, kwargs)
+        function = known.get(cls)
+        if function is None:
+            path = f"{cls.__module__}.{cls.__qualname__}"
+            bound = functools.partial(original, cls)
+            function = known[cls] = Function(cls.__name__, path, bound, opaque=True)
+        return listener.applied(function, args, kwargs, cls in compat.checkpoint_functions())
+
+    OWN_CODE.add(apply.__code__)
+    return classmethod(apply)
+
+
+def _transform(function: Function, later: bool) -> Callable[..., Any]:
+    """A ``torch.func`` transform: one operation; what it computes inside has no tensors of its own to keep."""
+    original = function.original
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(*args, **kwargs)
+        if not later:
+            return listener.applied(function, args, kwargs, False)
+        made = original(*args, **kwargs)
+        applied = Function(function.func_name, function.qualname, made, opaque=True)
+
+        def transformed(*args: Any, **kwargs: Any) -> Any:
+            listener = _listener
+            if listener is None:
+                return made(*args, **kwargs)
+            return listener.applied(applied, args, kwargs, False)
+
+        OWN_CODE.add(transformed.__code__)
+        return functools.wraps(made)(transformed)
+
+    OWN_CODE.add(call.__code__)
+    return _dressed(call, function)
+
+
+_wrappers: Wrappers | None = None
+
+
+def wrappers() -> Wrappers:
+    """The wrappers of this process, made at the first call."""
+    global _wrappers  # made once: finding two thousand functions takes milliseconds
+    if _wrappers is None:
+        _wrappers = Wrappers()
+    return _wrappers

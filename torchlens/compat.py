@@ -1,0 +1,220 @@
+"""Every private or version-bound name of torch this project uses, each as a named capability.
+
+Nothing else in the project may name a private attribute of torch. Functions of torch that the recorder
+itself needs are bound here at import, before any wrapper is installed, so that recording never
+records itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+TORCH_FOLDER: Final = os.path.dirname(torch.__file__)
+MODULE_CALL_FILE: Final = nn.Module.__call__.__code__.co_filename
+"""Frames of this file stand between a module's caller and its forward; they are no call sites."""
+
+# Bound before any wrapping; see the module docstring.
+clone: Final = Tensor.clone
+detach: Final = Tensor.detach
+contiguous: Final = Tensor.contiguous
+to: Final = Tensor.to
+data_ptr: Final = Tensor.data_ptr
+as_strided: Final = Tensor.as_strided
+resolve_conj: Final = Tensor.resolve_conj
+resolve_neg: Final = Tensor.resolve_neg
+empty_strided: Final = torch.empty_strided
+frombuffer: Final = torch.frombuffer
+copy_into: Final = Tensor.copy_
+view_as_dtype: Final = Tensor.view
+set_source: Final = Tensor.set_
+untyped_storage: Final = Tensor.untyped_storage
+get_rng_state: Final = torch.get_rng_state
+truth: Final = Tensor.__bool__
+equal: Final = torch.equal
+
+grad_enabled: Final = torch.is_grad_enabled
+inference_enabled: Final = torch.is_inference_mode_enabled
+any_autocast_enabled: Final[Callable[[], bool]] = getattr(
+    torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled
+)
+sequence_number: Final[Callable[[], int]] = torch._C._autograd._get_sequence_nr
+"""The number the next autograd node made on this thread will get."""
+
+VARIABLE_FUNCTIONS: Final = torch._C._VariableFunctions
+VARIABLE_FUNCTION_MODULE: Final = torch._VF
+"""``torch._VF`` is an instance and takes attributes; recurrent layers call through it."""
+
+TENSOR_BASE: Final = torch._C.TensorBase
+OP_PACKET: Final = torch._ops.OpOverloadPacket
+OP_OVERLOAD: Final = torch._ops.OpOverload
+
+MAX_TOUCHED_NODES: Final = 30_000
+"""Freeing a chain of more than about 40,000 autograd nodes whose Python wrappers exist overflows the C
+stack (torch 2.13, 8 MiB); beyond this many, nodes are not looked at."""
+
+
+NoTorchFunction: Final[Callable[[], Any]] = torch._C.DisableTorchFunctionSubclass
+"""Context in which a tensor subclass's own ``__torch_function__`` is not asked."""
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """A copy on the same autograd graph, of the same class and with the same attributes; runs nothing of the user's."""
+    kind = type(tensor)
+    if kind is Tensor:
+        return clone(tensor)
+    with NoTorchFunction():
+        copy = clone(tensor)
+        if kind is not nn.Parameter and type(copy) is not kind:
+            copy = copy.as_subclass(kind)
+    for name, value in vars(tensor).items() if kind is not nn.Parameter else ():
+        copy.__dict__.setdefault(name, value)
+    return copy
+
+
+def is_view(tensor: Tensor) -> bool:
+    return tensor._is_view()
+
+
+def made_since(node: Any, first: int) -> bool:
+    """Whether an autograd node was made on this thread at or after sequence number ``first``."""
+    return bool(first <= node._sequence_nr() < ACCUMULATION)
+
+
+ACCUMULATION: Final = (1 << 64) - 1
+"""Sequence number of the nodes that gather a leaf's gradient; they are made when first asked for."""
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """How often the tensor's memory was written in place; None where torch keeps no count (inference mode)."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return None
+
+
+def storage_address(tensor: Tensor) -> int:
+    """Identity of the tensor's storage while it lives; addresses are used again after it is freed."""
+    return int(untyped_storage(tensor)._cdata)
+
+
+def op_writes(op: Any) -> bool:
+    """Whether an operator (or, of a packet, any overload) says in its schema that it writes an argument."""
+    overloads = [op] if isinstance(op, OP_OVERLOAD) else [getattr(op, name) for name in op.overloads()]
+    return any(overload._schema.is_mutable for overload in overloads)
+
+
+def op_name(op: Any) -> tuple[str, str]:
+    """Name and import path of an ``OpOverload`` or ``OpOverloadPacket``."""
+    path = str(getattr(op, "_qualified_op_name", op)).replace("::", ".")
+    parts = path.split(".")
+    return (parts[1] if len(parts) > 1 else path), f"torch.ops.{path}"
+
+
+def op_draws(op: Any) -> bool:
+    """Whether torch marks the operator as drawing from a generator."""
+    overload = op if isinstance(op, OP_OVERLOAD) else getattr(op, "default", None)
+    return torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
+
+
+def is_uninitialized(tensor: Tensor) -> bool:
+    """Whether this is a lazy module's parameter or buffer that has no shape yet."""
+    return isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer)
+
+
+def own_buffers(module: nn.Module) -> dict[str, Tensor | None]:
+    return module._buffers
+
+
+def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    return module._parameters
+
+
+def own_children(module: nn.Module) -> dict[str, nn.Module | None]:
+    return module._modules
+
+
+Names = tuple[str, ...]
+
+
+def hook_names(module: nn.Module) -> tuple[Names, Names, Names]:
+    """Names of the user's forward hooks, forward pre-hooks and backward hooks."""
+    forward, before = module._forward_hooks, module._forward_pre_hooks
+    backward, before_backward = module._backward_hooks, module._backward_pre_hooks
+    if not (forward or before or backward or before_backward):
+        return (), (), ()
+    return _names(forward.values()), _names(before.values()), _names((*backward.values(), *before_backward.values()))
+
+
+def _names(hooks: Iterable[Any]) -> Names:
+    return tuple(getattr(hook, "__qualname__", type(hook).__qualname__) for hook in hooks)
+
+
+COMPILED_CALL: Final = "_compiled_call_impl"
+"""Instance attribute that ``module.compile()`` sets; while it is None the module runs eagerly."""
+
+
+def may_hide_model(kind: type) -> bool:
+    """Whether a module of this class may stand for another one, or for code that is no Python."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel, torch.jit.ScriptModule)
+    return kind.__name__ == "OptimizedModule" or issubclass(kind, wrappers)
+
+
+def inner_model(model: nn.Module) -> nn.Module | None:
+    """The module that a compiled or data-parallel wrapper stands for; None where ``model`` is no wrapper."""
+    if type(model).__name__ == "OptimizedModule":
+        return own_children(model).get("_orig_mod")
+    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return model.module
+    return None
+
+
+def is_scripted(model: object) -> bool:
+    return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+
+
+def known_to_script(original: object, stand_in: object) -> None:
+    """Let scripting resolve ``stand_in`` as the builtin that ``original`` is."""
+    table = torch.jit._builtins._get_builtin_table()
+    name = table.get(id(original))
+    if name is not None:
+        table[id(stand_in)] = name
+
+
+def is_compiled_function(fn: object) -> bool:
+    return hasattr(fn, "_torchdynamo_orig_callable")
+
+
+def is_functional_wrapper(tensor: Tensor) -> bool:
+    """Whether the tensor belongs to a running ``torch.func`` transform, so that its memory cannot be read."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def transforms() -> Iterator[tuple[Any, str, bool]]:
+    """``torch.func`` transforms as (namespace, name, whether it returns a function to be called later)."""
+    later = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "linearize")
+    for name in later:
+        if hasattr(torch.func, name) and name != "linearize":
+            yield torch.func, name, True
+    yield torch, "vmap", True
+    for name in ("vjp", "jvp"):
+        yield torch.func, name, False
+
+
+def checkpoint_functions() -> frozenset[type]:
+    """Autograd Functions that only re-run user code; what happens inside them is the model's own."""
+    import torch.utils.checkpoint as checkpoint
+
+    found = getattr(checkpoint, "CheckpointFunction", None)
+    return frozenset((found,) if found else ())
+
+
+def backward_hook_function() -> type | None:
+    """The Function torch puts around a module with full backward hooks; it is no call of the model."""
+    from torch.nn.modules import _functions
+
+    return getattr(_functions, "BackwardHookFunction", None)

@@ -1,0 +1,321 @@
+"""One whole capture: prepared, run, ended one of four ways, put back, settled.
+
+The only place that sees both the writing side and the projections: values whose wanting depends on final
+labels are held during the forward, and asked about when it has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import platform
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import attrs
+import torch
+from torch import Tensor, nn
+
+from journal.events import (
+    MODE_AUTOCAST,
+    MODE_INFERENCE,
+    CaptureRequested,
+    CaptureSettled,
+    ForwardHalted,
+    ForwardInterrupted,
+    ForwardRaised,
+    ForwardReturned,
+    ForwardStarted,
+    PayloadKept,
+    StreamId,
+    StreamOpened,
+)
+from journal.log import Journal, StreamWriter
+from projections import Projector
+from projections.labels import layer_type
+from projections.selector import Selector
+from torchlens import compat
+from torchlens.capture import wrap
+from torchlens.capture.inputs import argument_names, copied
+from torchlens.capture.keeping import Keeper
+from torchlens.capture.model import Description, FunctionModel, Instrumented, describe
+from torchlens.capture.plan import Plan, Stop
+from torchlens.capture.recorder import Halt, Recorder, clear_slot
+from torchlens.capture.sweep import Sweep
+from torchlens.capture.template import encode, leaves, path_of
+from torchlens.errors import CaptureError
+from torchlens.handles import Handles
+from torchlens.options import CaptureOptions
+from torchlens.version import VERSION
+from torchlens.view import StreamSource
+
+BACKEND: Final = "torch"
+
+
+@attrs.define(slots=True, frozen=True)
+class Request:
+    """A resolved request: everything checked, nothing left to decide."""
+
+    model: nn.Module
+    forward: Callable[..., Any]  # what is called with the arguments
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: CaptureOptions
+    save: Selector | bool
+    save_text: str
+    stop: Stop | None
+    name: str | None
+    tags: tuple[str, ...]
+    also_called: str | None = None  # address of the model within a wrapper that was taken off
+
+
+@attrs.define(slots=True)
+class Captured:
+    """What a capture leaves behind."""
+
+    stream: StreamId
+    handles: Handles
+    output: Any = None
+    error: Exception | None = None  # what the model raised
+    stopped: bool = False
+
+
+_numbers = iter(range(1, sys.maxsize))
+_running = threading.Lock()
+_owner: int | None = None
+_kept_on = 0
+
+
+def capture(journal: Journal, request: Request) -> Captured:
+    """Run the model once with recording on.
+
+    Raises:
+        CaptureError: ``reentrant_trace``, inside a running capture of this thread. A capture in another
+            thread is waited for.
+    """
+    global _owner  # one capture at a time per process, since the wrappers are
+    if _owner == threading.get_ident():
+        raise CaptureError(
+            code="reentrant_trace",
+            problem="a capture is already running in this thread",
+            remedy="let the outer capture finish, or call the model without capturing it",
+        )
+    with _running:
+        _owner = threading.get_ident()
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return _capture(journal, request)
+        finally:
+            if collecting:
+                gc.enable()
+            _owner = None
+
+
+@contextlib.contextmanager
+def wrapped() -> Iterator[None]:
+    """Keep torch's wrappers in place across the captures inside, so that each saves putting them on and off.
+
+    Between captures a wrapped function tests one name and calls the original.
+    """
+    global _kept_on  # counts nested contexts
+    _kept_on += 1
+    try:
+        with _running if _owner != threading.get_ident() else contextlib.nullcontext():
+            if not wrap.wrappers().installed:
+                wrap.wrappers().install()
+        yield
+    finally:
+        _kept_on -= 1
+        if not _kept_on and _owner is None:
+            wrap.wrappers().remove()
+
+
+def _capture(journal: Journal, request: Request) -> Captured:
+    writer = journal.open_stream(
+        StreamOpened(
+            kind="capture",
+            label=request.name,
+            tags=request.tags,
+            parent=None,
+            branched_at=None,
+            wall_time_ns=time.time_ns(),
+            written_by=VERSION,
+            environment=_environment(),
+        )
+    )
+    try:
+        return _run(journal, writer, request)
+    finally:
+        writer.close()
+
+
+def _environment() -> tuple[tuple[str, str], ...]:
+    return (
+        ("python", platform.python_version()),
+        ("torch", torch.__version__),
+        ("platform", sys.platform),
+    )
+
+
+def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
+    options = request.options
+    kind = type(request.model)
+    named: Any = request.model.fn if isinstance(request.model, FunctionModel) else kind
+    name = getattr(named, "__name__", type(named).__name__)
+    writer.append(
+        CaptureRequested(
+            backend=BACKEND,
+            model_class=name,
+            model_qualname=f"{getattr(named, '__module__', kind.__module__)}.{getattr(named, '__qualname__', name)}",
+            options=tuple(
+                (field.name, encode(value, _nothing))
+                for field in attrs.fields(CaptureOptions)
+                if (value := getattr(options, field.name)) != field.default
+            ),
+            save=request.save_text,
+            stop_after=None if request.stop is None else request.stop.text,
+        )
+    )
+    described = describe(request.model, also_called=request.also_called)
+    writer.append(described.event)
+    on_disk = journal.path is not None
+    keeper = Keeper(writer.reserve, writer.keep if on_disk else None, detach=options.detach_saved_activations)
+    plan = Plan(request.save, described.addresses, layer_type, request.stop)
+    recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
+    captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes))
+    with _seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
+        with compat.NoTorchFunction():
+            args, kwargs, parameters = copied(request.args, request.kwargs)
+        instrumented = Instrumented(described, recorder)
+        sweep = Sweep()
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit * 3 + 500)  # each module call of the model is three frames deeper here
+        installed_here = False
+        try:
+            with compat.NoTorchFunction():
+                _take_inputs(recorder, request, args, kwargs, parameters)
+            if not wrap.wrappers().installed:
+                wrap.wrappers().install()
+                installed_here = True
+            sweep.over_globals()
+            sweep.over_model(described.modules)
+            instrumented.holders += sweep.holders
+            if isinstance(request.model, FunctionModel):
+                sweep.over_function(request.model.fn)
+            instrumented.install()
+            wrap.listen(recorder)
+            captured.output = recorder.module_called(0, request.forward, args, kwargs)
+            wrap.listen(None)
+            with compat.NoTorchFunction():
+                instrumented.check_buffers()
+                _returned(recorder, captured.output)
+        except Halt as halt:
+            wrap.listen(None)
+            captured.stopped = True
+            writer.append(ForwardHalted(at=halt.at, reason=halt.reason, outputs=halt.outputs))  # type: ignore[arg-type]
+        except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
+            wrap.listen(None)
+            captured.error = error
+            writer.append(ForwardRaised(exception=path_of(type(error)), message=str(error)[:4096]))
+        except BaseException as error:
+            wrap.listen(None)
+            writer.append(ForwardInterrupted(exception=path_of(type(error))))
+            raise
+        finally:
+            wrap.listen(None)
+            instrumented.restore()
+            sweep.restore()
+            if installed_here and not _kept_on:
+                wrap.wrappers().remove()
+            sys.setrecursionlimit(limit)
+            for _, tensor in leaves(captured.output, deep=True):
+                clear_slot(tensor)
+    _settle(journal, writer, recorder, plan)
+    return captured
+
+
+def _nothing(tensor: Tensor) -> None:
+    return None
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Seed every generator for the forward and put each back after it; None touches nothing."""
+    if seed is None:
+        yield
+        return
+    numpy = sys.modules.get("numpy")
+    python_state = random.getstate()
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if numpy is not None:
+            numpy.random.seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy is not None:
+                numpy.random.set_state(numpy_state)
+
+
+def _take_inputs(
+    recorder: Recorder, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any], parameters: set[int]
+) -> None:
+    """Give every tensor of the arguments its value number and say that the forward starts."""
+    forward = getattr(request.forward, "__wrapped__", None) or _forward_of(request)
+    for path, item in zip(argument_names(forward, len(args)), args, strict=True):
+        for where, tensor in leaves(item, path, deep=True):
+            recorder.take_input(tensor, where, was_parameter=id(tensor) in parameters)
+    for name, item in kwargs.items():
+        for where, tensor in leaves(item, (name,), deep=True):
+            recorder.take_input(tensor, where, was_parameter=id(tensor) in parameters)
+    inputs: list[int] = []
+    template, named = recorder.take(args, kwargs, inputs, [])
+    mode = int(compat.grad_enabled())
+    mode |= MODE_INFERENCE if compat.inference_enabled() else 0
+    mode |= MODE_AUTOCAST if compat.any_autocast_enabled() else 0
+    recorder.note(
+        ForwardStarted(
+            args=template, kwargs=named, inputs=tuple(inputs), mode=mode, random_seed=request.options.random_seed
+        )
+    )
+
+
+def _forward_of(request: Request) -> Callable[..., Any]:
+    if isinstance(request.model, FunctionModel):
+        return request.model.fn
+    return request.model.forward if request.forward == request.model.__call__ else request.forward
+
+
+def _returned(recorder: Recorder, result: Any) -> None:
+    """Say what the forward returned, with the tensors in it, also those inside a cache object."""
+    outputs: list[int] = []
+    paths: list[tuple[Any, ...]] = []
+    for path, tensor in leaves(result, deep=True):
+        outputs.append(recorder.returned(tensor))
+        paths.append(path)
+    recorder.note(ForwardReturned(result=encode(result, _nothing), outputs=tuple(outputs), paths=tuple(paths)))
+
+
+def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Plan) -> None:
+    """Decide what was held for want of final labels, then end the stream."""
+    for value, payload in plan.kept_at_exit.items():
+        writer.append(PayloadKept(value=value, payload=payload))  # type: ignore[arg-type]
+    undecided = recorder.held - plan.kept_at_exit.keys()
+    if plan.selector is not None and undecided:
+        tables = Projector(StreamSource(journal, writer.stream)).tables()
+        values = tables.ops.column("value")
+        recorder.settle(values[row] for row in plan.selector.rows(tables))
+    writer.append(CaptureSettled(torch_restored=not wrap.wrappers().installed or bool(_kept_on)))
+    writer.commit()
+
+
+__all__ = ["BACKEND", "Captured", "Description", "Request", "capture", "wrapped"]

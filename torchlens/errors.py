@@ -1,0 +1,88 @@
+"""The error classes a caller may want to catch apart; codes tell causes apart.
+
+Every class is a ``TorchLensError`` and also the builtin that a Python reader would catch. The codes
+stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from journal.errors import IllegalTransition, JournalCorrupt, JournalError, TorchLensError
+from projections.errors import SelectionError, SelectorTypeError
+
+__all__ = [
+    "AmbiguousOpLookupError",
+    "AmbiguousReadError",
+    "CaptureError",
+    "CompatibilityError",
+    "ConfigurationError",
+    "IllegalTransition",
+    "IndexOutOfRange",
+    "JournalCorrupt",
+    "JournalError",
+    "LookupRefused",
+    "PayloadUnavailableError",
+    "SelectionError",
+    "SelectorTypeError",
+    "SiteAmbiguityError",
+    "TorchLensError",
+    "TorchLensWarning",
+    "TraceCleanedUpError",
+    "ValidationError",
+]
+
+
+class CaptureError(TorchLensError):
+    """A capture could not begin, go on or end as asked."""
+
+
+class ConfigurationError(TorchLensError, ValueError):
+    """An option or argument is outside what is accepted, or two of them contradict."""
+
+
+class CompatibilityError(TorchLensError, TypeError):
+    """This kind of model, tensor or environment is not supported."""
+
+
+class ValidationError(TorchLensError, AssertionError):
+    """A record contradicts another, or the model: something was recorded wrongly."""
+
+
+class LookupRefused(TorchLensError, KeyError):
+    """A key names nothing here, or more than this door can give."""
+
+
+class IndexOutOfRange(LookupRefused, IndexError):
+    """A position lies outside its collection."""
+
+
+class AmbiguousOpLookupError(LookupRefused):
+    """A key names several records where one is needed."""
+
+
+class AmbiguousReadError(TorchLensError, ValueError):
+    """A field has one answer per pass or call, and there are several."""
+
+
+class PayloadUnavailableError(TorchLensError, RuntimeError):
+    """A value existed, but is not here to be given."""
+
+
+class SiteAmbiguityError(SelectionError):
+    """A query matched more sites than the caller allowed."""
+
+
+class TraceCleanedUpError(TorchLensError, AttributeError):
+    """The trace was cleaned up; nothing can be read from it any more."""
+
+
+class TorchLensWarning(UserWarning):
+    """A warning with the same facts as an error: code, problem, remedy and fields."""
+
+    def __init__(self, *, code: str, problem: str, remedy: str, **facts: Any) -> None:
+        self.code = code
+        self.problem = problem
+        self.remedy = remedy
+        self.fields: dict[str, Any] = {"code": code, "remedy": remedy, **facts}
+        super().__init__(f"{problem}. Remedy: {remedy} [{code}]")

@@ -1,0 +1,531 @@
+"""A trace: everything people read of one capture, and the error that carries a partial one.
+
+A trace holds no fact. It holds a journal and the number of a stream; the tables come from folding that
+stream, and the live tensors, where this process made the capture, from its handles. When events are
+appended, the next read folds those.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, overload
+
+import attrs
+
+from journal import Journal, StreamId
+from projections import CaptureTables, Selector, fingerprint, invariants
+from projections.selector import label
+from torchlens.accessors import (
+    BufferAccessor,
+    LayerAccessor,
+    ModuleAccessor,
+    ModuleCallAccessor,
+    OpAccessor,
+    OrphanAccessor,
+    ParamAccessor,
+)
+from torchlens.errors import (
+    CaptureError,
+    LookupRefused,
+    PayloadUnavailableError,
+    SelectionError,
+    SiteAmbiguityError,
+    ValidationError,
+)
+from torchlens.lookup import Found
+from torchlens.quantities import Bytes, Duration
+from torchlens.records import RECORDS, Buffer, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
+from torchlens.selection import Selection
+from torchlens.summary import SummaryText, summary
+from torchlens.view import LiveTensors, View
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceHealth"]
+
+MISSING: Final = object()
+"""Stands for the return value of a model that did not return in this process."""
+
+
+@attrs.frozen
+class CaptureOutcome:
+    """How a capture ended."""
+
+    status: str  # "complete", "halted", "failed", "interrupted", "unfinished"
+    reason: str | None  # why it was halted, or the message of what was raised
+    error: str | None  # qualified class of what was raised
+    partial: bool  # whether the records are a prefix of what a whole forward would have given
+
+
+@attrs.frozen
+class TraceHealth:
+    """What the capture could not watch, and what else a reader should know."""
+
+    unseen_tensors: tuple[str, ...]  # ops that stand for tensors made where no wrapper looks
+    opaque_ops: tuple[str, ...]  # ops that were not watched inside
+    notes: tuple[str, ...]  # what a reader should know, in words
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to report."""
+        return not (self.unseen_tensors or self.opaque_ops or self.notes)
+
+
+class Trace(View):
+    """The records of one capture.
+
+    ``trace.ops``, ``.layers``, ``.modules``, ``.module_calls``, ``.params`` and ``.buffers`` are its collections;
+    ``trace[...]`` takes a position, a label, an address or a selector.
+
+    Args:
+        journal: Where the stream is; closed by ``cleanup``.
+        stream: Its number.
+        handles: The live tensors, in the process that captured.
+        output: What the model returned, in that process.
+    """
+
+    def __init__(
+        self, journal: Journal, stream: StreamId, handles: LiveTensors | None = None, output: object = MISSING
+    ) -> None:
+        super().__init__(journal, stream, handles)
+        self.returned = output
+
+    trace_label = Field[str]("Name given to it, else the class of its model.")
+    name = Field[str | None]("Name given to it; None without one.")
+    tags = Field[tuple[str, ...]]("Words given to find it by.")
+    model_class_name = Field[str]("Class of the model.")
+    model_class_qualname = Field[str]("Import path of that class.")
+    backend = Field[str]("The engine that ran the model.")
+    options = Field[dict[str, Any]]("The capture options that differed from their defaults.", dict)
+    environment = Field[dict[str, str]]("Versions and platform of the process that captured.", dict)
+    written_by = Field[str]("Version of this package that captured.")
+    save_request = Field[str]("What was asked to be kept, as text.")
+    stop_after = Field[str | None]("Where the forward was to stop, as text; None for its end.")
+    random_seed = Field[int | None]("The seed that was asked for; None where none was.")
+    graph_shape_hash = Field[str]("Digest of the structure: types, labels, slots and edges.")
+    input_signature_hash = Field[str]("Digest of where the inputs sit, their shapes and dtypes.")
+
+    # -- how it ended
+
+    status = Field[str]("``complete``, ``halted``, ``failed``, ``interrupted``, or ``unfinished``.")
+    is_partial = Field[bool]("Whether the forward neither returned nor was halted on purpose.")
+    halted = Field[bool]("Whether the forward was stopped on purpose.")
+    halt_reason = Field[str | None]("Why it was stopped; None otherwise.")
+
+    @property
+    def error(self) -> str | None:
+        """Class and message of what the model raised, or of what interrupted it; None otherwise."""
+        fact = self.tables.fact
+        kind, message = fact("error_type"), fact("error_message")
+        return f"{kind}: {message}" if kind and message else kind
+
+    @property
+    def outcome(self) -> CaptureOutcome:
+        """How the capture ended, in one record."""
+        fact = self.tables.fact
+        reason = fact("halt_reason") or fact("error_message")
+        return CaptureOutcome(fact("status"), reason, fact("error_type"), fact("is_partial"))
+
+    @property
+    def output(self) -> Any:
+        """What the model returned, in the process that captured it.
+
+        Raises:
+            PayloadUnavailableError: ``output_not_stored``, for a trace that was read from a journal, and
+                for one whose model did not return.
+        """
+        status = self.status
+        if self.returned is MISSING or status != "complete":
+            returned = status == "complete"
+            raise PayloadUnavailableError(
+                code="output_not_stored",
+                problem="the returned object lives in the process that captured it"
+                if returned
+                else f"the model did not return: the capture is {status}",
+                remedy="read the output ops, trace.output_ops[k].out, or capture again"
+                if returned
+                else "read the ops that ran, trace.ops",
+                status=status,
+            )
+        return self.returned
+
+    @property
+    def health(self) -> TraceHealth:
+        """What could not be watched, and what else a reader should know."""
+        return health_of(self.tables)
+
+    # -- collections
+
+    @property
+    def ops(self) -> OpAccessor[Op]:
+        """Every op in capture order, inputs, buffers and outputs included."""
+        return OpAccessor(self.alive())
+
+    @property
+    def layers(self) -> LayerAccessor[Layer]:
+        """Every layer, by first pass."""
+        return LayerAccessor(self.alive())
+
+    @property
+    def modules(self) -> ModuleAccessor[Module]:
+        """Every module, the root first; those that were not called come last."""
+        return ModuleAccessor(self.alive())
+
+    @property
+    def module_calls(self) -> ModuleCallAccessor[ModuleCall]:
+        """Every module call, in order of entry."""
+        return ModuleCallAccessor(self.alive())
+
+    @property
+    def params(self) -> ParamAccessor[Param]:
+        """Every parameter of the model."""
+        return ParamAccessor(self.alive())
+
+    @property
+    def buffers(self) -> BufferAccessor[Buffer]:
+        """Every buffer of the model."""
+        return BufferAccessor(self.alive())
+
+    @property
+    def orphans(self) -> OrphanAccessor[Orphan]:
+        """Ops linked to no input and no output; empty unless the capture was asked to keep them."""
+        kept = dict(self.tables.fact("options")).get("keep_orphans", False)
+        return OrphanAccessor(self.alive(), None if kept else ())
+
+    @property
+    def input_ops(self) -> OpAccessor[Op]:
+        """The inputs, in order."""
+        return OpAccessor(self.alive(), self.tables.fact("input_rows"))
+
+    @property
+    def output_ops(self) -> OpAccessor[Op]:
+        """The outputs, in order."""
+        return OpAccessor(self.alive(), self.tables.fact("output_rows"))
+
+    @property
+    def compute_ops(self) -> OpAccessor[Op]:
+        """The ops that are neither input, output nor buffer."""
+        return self.ops.compute
+
+    @property
+    def saved_ops(self) -> OpAccessor[Op]:
+        """The ops whose activation was kept."""
+        return OpAccessor(self.alive(), self.tables.fact("saved_rows"))
+
+    @property
+    def compute_layers(self) -> LayerAccessor[Layer]:
+        """The layers that are neither input, output nor buffer."""
+        return self.layers.compute
+
+    @property
+    def recurrent_layers(self) -> LayerAccessor[Layer]:
+        """The layers with several passes."""
+        return self.layers.recurrent
+
+    @property
+    def saved_layers(self) -> LayerAccessor[Layer]:
+        """The layers of the ops whose activation was kept."""
+        layers = self.tables.ops.column("layer_row")
+        return LayerAccessor(self.alive(), list(dict.fromkeys(layers[row] for row in self.tables.fact("saved_rows"))))
+
+    @property
+    def root_module(self) -> Module:
+        """The model itself."""
+        return self.modules["self"]
+
+    input_layers = Field[list[str]]("Labels of the inputs, in order.", list)
+    output_layers = Field[list[str]]("Labels of the outputs, in order.", list)
+    internal_source_ops = Field[list[str]]("Labels of the ops made without tensors from other ops.", list)
+    internal_sink_ops = Field[list[str]]("Labels of the ops that nothing used, outputs left out.", list)
+    buffer_read_ops = Field[list[str]]("Labels of the buffer versions that were read first.", list)
+    buffer_write_ops = Field[list[str]]("Labels of the buffer versions that were written.", list)
+    uncalled_modules = Field[list[str]]("Addresses of the modules that the forward did not call.", list)
+    unexecuted_param_names = Field[list[str]]("Addresses of the parameters that no op took.", list)
+
+    @property
+    def op_labels(self) -> list[str]:
+        """Labels of all ops, in order."""
+        return list(self.ops.labels)
+
+    @property
+    def layer_labels(self) -> list[str]:
+        """Labels of all layers, in order."""
+        return list(self.layers.labels)
+
+    # -- counts, time and memory
+
+    num_ops = Field[int]("Compute ops; ``len(trace.ops)`` counts inputs, buffers and outputs too.")
+    num_tensors = Field[int]("All ops, inputs, buffers and outputs included.")
+    num_layers = Field[int]("All layers.")
+    num_compute_layers = Field[int]("Layers of compute ops.")
+    num_edges = Field[int]("Edges between ops.")
+    num_layer_edges = Field[int]("Edges between layers.")
+    num_compute_edges = Field[int]("Edges between compute ops.")
+    num_buffer_edges = Field[int]("Edges from or to buffers.")
+    num_modules = Field[int]("Modules that were called, the root included.")
+    num_module_calls = Field[int]("Module calls, the root's included.")
+    num_params = Field[int]("Elements of all parameters of the model.")
+    num_params_trainable = Field[int]("Of them trainable.")
+    num_params_frozen = Field[int]("Of them frozen.")
+    num_param_tensors = Field[int]("Parameters of the model.")
+    num_param_tensors_trainable = Field[int]("Of them trainable.")
+    num_param_tensors_frozen = Field[int]("Of them frozen.")
+    num_params_executed = Field[int]("Elements of the parameters that some op took.")
+    num_params_unexecuted = Field[int]("Elements of the others.")
+    is_recurrent = Field[bool]("Whether some layer has several passes.")
+    max_layer_op_count = Field[int]("Most passes of a layer.")
+    is_branching = Field[bool]("Whether some op has several children.")
+    branching_factor = Field[float]("Children of a compute op, on average.")
+    max_in_degree = Field[int]("Most parents of a compute op.")
+    max_out_degree = Field[int]("Most children of a compute op.")
+    is_dynamic_graph = Field[bool]("Whether Python took the truth of a tensor.")
+    setup_duration = Field[Duration | None]("From the request to the forward; None where it did not start.", Duration)
+    forward_duration = Field[Duration | None]("The forward, recording included; None where it did not end.", Duration)
+    cleanup_duration = Field[Duration | None]("From its end to the end of the capture; None without one.", Duration)
+    capture_duration = Field[Duration | None]("The whole capture; None where it did not end.", Duration)
+    func_calls_duration = Field[Duration]("Inside torch calls.", Duration)
+    overhead_duration = Field[Duration | None]("The forward outside torch calls; None where it did not end.", Duration)
+    total_activation_memory = Field[Bytes]("Size of what all ops returned.", Bytes)
+    saved_activation_memory = Field[Bytes]("Size of what was kept.", Bytes)
+    total_param_memory = Field[Bytes]("Size of all parameters.", Bytes)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all records in canonical form: equal for equal records, wherever they were folded."""
+        return fingerprint(self.tables)
+
+    @property
+    def journal_path(self) -> str | None:
+        """Directory of its journal; None for one in memory."""
+        return self.journal.path
+
+    # -- lookup
+
+    @overload
+    def __getitem__(self, key: slice) -> list[Op]: ...
+
+    @overload
+    def __getitem__(self, key: Selector) -> Selection: ...
+
+    @overload
+    def __getitem__(self, key: int) -> Op: ...
+
+    @overload
+    def __getitem__(self, key: str) -> Any: ...
+
+    def __getitem__(self, key: int | slice | str | Selector) -> Any:
+        """What a position, slice, label, address or selector names; the order is that of ``torchlens.lookup``.
+
+        Raises:
+            LookupRefused: a ``KeyError`` with a code, when it names nothing, or several where one is needed.
+            SelectionError: ``multipass_bare_label_ambiguous``, when a label selector names several passes.
+        """
+        if isinstance(key, str):
+            return self.found(self.index().find(key))
+        if isinstance(key, Selector):
+            return Selection(self, key.rows(self.tables, self.op_at), repr(key))
+        return self.ops[key]
+
+    def __contains__(self, key: object) -> bool:
+        """Whether a label or address names a record exactly, or a record is of this trace."""
+        if isinstance(key, Record):
+            return key.trace is self
+        if isinstance(key, Selector):
+            return bool(self[key])
+        if not isinstance(key, str):
+            return False
+        try:
+            return self.index().exact(key) is not None
+        except LookupRefused:
+            return False
+
+    def find_sites(self, query: Selector | str, *, strict: bool = False, max_fanout: int = 8) -> Selection:
+        """The sites that a selector matches, refused where they are more than expected.
+
+        Args:
+            query: A selector; a bare string means its label.
+            strict: Refuse a bare string.
+            max_fanout: Most sites the caller is ready for.
+
+        Raises:
+            SiteAmbiguityError: ``site_fanout_exceeded``, when there are more; ``trace[query]`` has no such bound.
+        """
+        if isinstance(query, str) and not strict:
+            query = label(query)
+        if not isinstance(query, Selector):
+            raise SelectionError(
+                code="site_query_type_invalid",
+                problem=f"sites are not found by {type(query).__name__}" + (" when strict" if strict else ""),
+                remedy="give a selector, such as tl.label(...) or tl.func(...)",
+                received_type=type(query).__name__,
+            )
+        sites = self[query]
+        if len(sites) > max_fanout:
+            raise SiteAmbiguityError(
+                code="site_fanout_exceeded",
+                problem=f"{query!r} matches {len(sites)} sites, more than max_fanout={max_fanout}",
+                remedy=f"narrow it, pass max_fanout={len(sites)}, or use trace[selector]",
+                count=len(sites),
+                max_fanout=max_fanout,
+            )
+        return sites
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    # -- reports
+
+    def summary(self, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
+        """The module tree with calls, shapes and parameters, and totals, as text.
+
+        Args:
+            depth: Deepest level of the tree to show; None shows as many levels as fit in ``max_rows``.
+            max_rows: Most lines of the tree.
+        """
+        return summary(self.tables, depth=depth, max_rows=max_rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per op; needs pandas."""
+        return self.ops.to_pandas()
+
+    def check_metadata_invariants(self) -> bool:
+        """Check the records against each other; True, or refused.
+
+        Raises:
+            ValidationError: ``invariant_broken``, with every finding in ``fields["findings"]``. Something was recorded
+                or projected wrongly.
+        """
+        findings = invariants.check(self.tables)
+        if findings:
+            first = "; ".join(f"{finding.record}: {finding.problem}" for finding in findings[:3])
+            more = f" and {len(findings) - 3} more" if len(findings) > 3 else ""
+            raise ValidationError(
+                code="invariant_broken",
+                problem=f"the records contradict each other: {first}{more}",
+                remedy="report it with the model and the journal; the records cannot be trusted",
+                findings=tuple(tuple(finding) for finding in findings),
+            )
+        return True
+
+    # -- its life
+
+    @property
+    def is_cleaned_up(self) -> bool:
+        return self.projector is None
+
+    def cleanup(self) -> None:
+        """Let go of the tables, the live tensors, the returned object and the journal. Twice is nothing.
+
+        Every later read is refused with ``trace_cleaned_up``. What is on disk stays.
+        """
+        if self.is_cleaned_up:
+            return
+        self.projector = None
+        self.indexed = None
+        self.returned = MISSING
+        if self.handles is not None:
+            self.handles.close()
+        self.journal.close()
+
+    # -- what records and collections need of it
+
+    def read(self, column: str) -> Any:
+        """One fact about the capture as a whole, as the table holds it."""
+        return self.tables.fact(column)
+
+    def alive(self) -> Trace:
+        self.require_open()
+        return self
+
+    def record(self, table: str, row: int) -> Record:
+        return RECORDS[table](self, row)
+
+    def op_at(self, row: int) -> Op:
+        return Op(self, row)
+
+    def found(self, found: Found) -> Record | Selection:
+        if found.every:
+            return Selection(self, found.rows, found.source, "passes")
+        return self.record(found.table, found.row)
+
+    # -- how it looks
+
+    def __repr__(self) -> str:
+        if self.is_cleaned_up:
+            return "<Trace, cleaned up>"
+        ops = self.num_ops
+        return f"<Trace {self.trace_label}: {ops} op{'' if ops == 1 else 's'}, {self.status}>"
+
+    def _repr_html_(self) -> str:
+        text = repr(self) if self.is_cleaned_up else self.summary()
+        return f"<pre>{html.escape(text)}</pre>"
+
+
+class TraceCaptureError(CaptureError, RuntimeError):
+    """The model raised; what was recorded before it is a true prefix, at ``partial_trace``.
+
+    The exception of the model is its cause, and what is raised is an instance of that exception's class too,
+    so that code which catches it goes on working. The partial trace stays in this process: a copy made by
+    pickling has None there.
+    """
+
+    partial_trace: Trace | None = None
+
+    def __init__(self, *, partial_trace: Trace | None = None, **facts: Any) -> None:
+        super().__init__(**facts)
+        self.partial_trace = partial_trace
+
+    @staticmethod
+    def of(error: Exception, partial_trace: Trace) -> TraceCaptureError:
+        """The error for a model that raised ``error``."""
+        return _class_for(type(error))(  # type: ignore[arg-type]  # mypy takes a class for unhashable
+            code="model_raised",
+            problem=f"the model raised {type(error).__name__}: {error}",
+            remedy="see the cause; what was recorded before it is at exc.partial_trace",
+            partial_trace=partial_trace,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made, (_, *rest) = super().__reduce__()
+        return made, (TraceCaptureError, *rest)
+
+
+@functools.lru_cache(maxsize=256)
+def _class_for(kind: type[Exception]) -> type[TraceCaptureError]:
+    """``TraceCaptureError`` as a kind of ``kind`` too, where Python lets the two be one."""
+    if issubclass(TraceCaptureError, kind):
+        return TraceCaptureError
+    try:
+        both = type("TraceCaptureError", (TraceCaptureError, kind), {"__module__": __name__})
+        both(code="", problem="", remedy="")
+    except Exception:  # noqa: BLE001  # a class with a layout or a constructor of its own
+        return TraceCaptureError
+    return both
+
+
+def health_of(tables: CaptureTables) -> TraceHealth:
+    ops, fact = tables.ops, tables.fact
+    opaque = [row for row, is_one in enumerate(ops.column("is_opaque")) if is_one]
+    calls = [row for row in opaque if ops.value("func_qualname", row) is not None]
+    unseen = [row for row in opaque if ops.value("func_qualname", row) is None]
+    notes: list[str] = []
+    if unseen:
+        notes.append(f"{len(unseen)} tensors were made where no wrapper looks; each stands as an op without parents")
+    if calls:
+        notes.append(f"{len(calls)} ops were not watched inside")
+    if fact("num_raised_ops"):
+        notes.append(f"{fact('num_raised_ops')} torch calls raised")
+    if fact("is_partial"):
+        notes.append(f"the capture is {fact('status')}: the records are a prefix")
+    labels = ops.column("label")
+    return TraceHealth(
+        unseen_tensors=tuple(labels[row] for row in unseen),
+        opaque_ops=tuple(labels[row] for row in calls),
+        notes=tuple(notes),
+    )

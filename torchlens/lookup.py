@@ -1,0 +1,309 @@
+"""The one lookup order behind ``trace[...]`` and behind every typed collection.
+
+Reads  the finished tables: labels, addresses and the keys that the label fold gives each op.
+Gives  which table and which rows a key names; never a record, so that it stands below them.
+Rule   a string is tried as a module alias, a layer label, another op key, a label of each
+       collection in turn, the same ignoring case, and last as a substring of one op's keys.
+Not    what a selector matches (projections.selector), or which class stands for a row (records).
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from projections import CaptureTables, Table
+from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
+
+__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "is_number"]
+
+MOST_NAMED: Final = 6
+"""How many candidates a message lists before it says how many more there are."""
+
+MOST_COMPARED: Final = 3_000
+"""How many keys are compared to find near misses: the comparison costs some microseconds each."""
+
+ROOT: Final = "self"
+"""Address of the root module."""
+
+KINDS: Final[Mapping[str, str]] = {
+    "ops": "op",
+    "layers": "layer",
+    "modules": "module",
+    "module_calls": "module call",
+    "params": "parameter",
+    "buffers": "buffer",
+    "orphans": "orphan",
+}
+
+
+LABELS: Final[Mapping[str, str]] = {
+    "ops": "label",
+    "layers": "layer_label",
+    "modules": "address",
+    "module_calls": "call_label",
+    "params": "address",
+    "buffers": "address",
+    "orphans": "label",
+}
+"""The column of each table whose values are its lookup labels."""
+
+
+class Found(NamedTuple):
+    """What a key names: one row of a table, or, with ``every``, all passes in order."""
+
+    source: str  # the key
+    table: str
+    rows: tuple[int, ...]
+    every: bool = False
+
+    @property
+    def row(self) -> int:
+        return self.rows[0]
+
+
+Door = Mapping[str, tuple[int, ...]]
+
+
+class Index:
+    """The keys of one state of a trace's tables, gathered when first asked for."""
+
+    def __init__(self, tables: CaptureTables) -> None:
+        self.tables = tables
+        self.doors: dict[str, Door] = {}
+        self.folded: dict[str, Door] = {}
+
+    def find(self, key: str) -> Found:
+        """What ``trace[key]`` names, in the order of the module header.
+
+        Raises:
+            LookupRefused: ``op_lookup_not_found``, ``ambiguous_op_lookup``,
+                ``ambiguous_record_lookup`` or ``op_lookup_pass_out_of_range``.
+        """
+        return self.exact(key) or self.ignoring_case(key) or self.substring(key) or self.missing(key)
+
+    def exact(self, key: str) -> Found | None:
+        key = self.canonical(key)
+        return self.through_doors(key, self.door) or self.pass_token(key, self.door)
+
+    def ignoring_case(self, key: str) -> Found | None:
+        key = self.canonical(key).casefold()
+        return self.through_doors(key, self.folded_door) or self.pass_token(key, self.folded_door)
+
+    def through_doors(self, key: str, door: Callable[[str], Door]) -> Found | None:
+        for name in ("layers", "ops", "modules", "module_calls", "params", "buffers"):
+            rows = door(name).get(key)
+            if rows is not None:
+                return Found(key, name, (self.only(key, name, rows),))
+        return None
+
+    def only(self, key: str, table: str, rows: tuple[int, ...]) -> int:
+        if len(rows) == 1:
+            return rows[0]
+        self.ambiguous(key, table, rows)
+
+    def canonical(self, key: str) -> str:
+        """``key`` with a module alias before its pass token replaced by the module's address."""
+        name, colon, token = key.rpartition(":")
+        if colon:
+            return f"{self.tables.aliases.get(name, name)}:{token}"
+        return self.tables.aliases.get(key, key)
+
+    def pass_token(self, key: str, door: Callable[[str], Door]) -> Found | None:
+        """``base:2``, ``base:last`` and ``base:all`` after a layer label, short label, module or buffer address."""
+        base, colon, token = key.rpartition(":")
+        if not colon or not (token in ("last", "all") or is_number(token)):
+            return None
+        passes = self.passes(base, door)
+        if passes is None:
+            return None
+        table, per_pass = passes
+        if token == "all":
+            if table == "module_calls":
+                per_pass = [self.tables.module_calls.value("output_op_rows", call) for (call,) in per_pass]
+            return Found(key, "ops", tuple(row for rows in per_pass for row in rows), every=True)
+        number = len(per_pass) if token == "last" else int(token)
+        if not 1 <= number <= len(per_pass):
+            self.pass_out_of_range(key, base, len(per_pass))
+        return Found(key, table, (self.only(key, table, per_pass[number - 1]),))
+
+    def passes(self, base: str, door: Callable[[str], Door]) -> tuple[str, list[tuple[int, ...]]] | None:
+        """The rows of each pass of what ``base`` names; None where it names nothing that has passes."""
+        tables = self.tables
+        layer = door("layers").get(base) or door("short labels").get(base)
+        if layer is not None:
+            return "ops", [(row,) for row in tables.layers.value("op_rows", self.only(base, "layers", layer))]
+        module = door("modules").get(base)
+        if module is not None:
+            calls = tables.modules.value("call_rows", self.only(base, "modules", module))
+            outputs = [tuple(tables.module_calls.value("output_op_rows", call)) for call in calls]
+            is_root = tables.modules.value("address", module[0]) == ROOT
+            if is_root or not all(outputs):
+                return "module_calls", [(call,) for call in calls]
+            return "ops", outputs
+        buffer = door("buffers").get(base)
+        if buffer is not None:
+            return "ops", [(row,) for row in tables.buffers.value("version_rows", self.only(base, "buffers", buffer))]
+        return None
+
+    def substring(self, key: str) -> Found | None:
+        part = key.casefold()
+        if not part:
+            return None
+        hits = dict.fromkeys(row for name, rows in self.folded_door("ops").items() if part in name for row in rows)
+        return Found(key, "ops", (self.only(key, "ops", tuple(sorted(hits))),)) if hits else None
+
+    # -- the keys of each collection
+
+    def door(self, name: str) -> Door:
+        """Every key of one collection and the rows it names; several rows make the key ambiguous."""
+        made = self.doors.get(name)
+        if made is None:
+            made = self.doors[name] = self.open_door(name)
+        return made
+
+    def folded_door(self, name: str) -> Door:
+        """The same ignoring case."""
+        made = self.folded.get(name)
+        if made is None:
+            folded: dict[str, dict[int, None]] = {}
+            for key, rows in self.door(name).items():
+                folded.setdefault(key.casefold(), {}).update(dict.fromkeys(rows))
+            made = self.folded[name] = {key: tuple(rows) for key, rows in folded.items()}
+        return made
+
+    def open_door(self, name: str) -> Door:
+        tables = self.tables
+        if name == "ops":
+            return tables.keys
+        if name == "layers":
+            return numbered(tables.layers.column("layer_label"))
+        if name == "short labels":
+            return numbered(tables.layers.column("layer_label_short"))
+        if name == "module_calls":
+            return numbered(tables.module_calls.column("call_label"))
+        if name == "orphans":
+            return numbered(tables.orphans.column("label"))
+        if name == "modules":
+            rows = numbered(tables.modules.column("address"))
+            return {alias: rows[address] for alias, address in tables.aliases.items() if address in rows}
+        table = tables.params if name == "params" else tables.buffers
+        return {**by_last_name(table), **with_aliases(table)}
+
+    # -- refusals
+
+    def ambiguous(self, key: str, table: str, rows: Sequence[int]) -> NoReturn:
+        column = LABELS[table]
+        names = [self.tables.table(table).value(column, row) for row in rows]
+        raise AmbiguousOpLookupError(
+            code="ambiguous_op_lookup" if table == "ops" else "ambiguous_record_lookup",
+            problem=f"{key!r} names {len(rows)} {KINDS[table]}s: {listed(names)}",
+            remedy=f"ask for one of them by its whole {column.replace('_', ' ')}",
+            key=key,
+            candidates=tuple(names),
+        )
+
+    def pass_out_of_range(self, key: str, base: str, count: int) -> NoReturn:
+        raise IndexOutOfRange(
+            code="op_lookup_pass_out_of_range",
+            problem=f"{key!r} asks for a pass that {base!r} does not have: it has {count}",
+            remedy=f"ask for {base + ':1'!r}{f' to {base}:{count}' if count > 1 else ''}, or for all, {base + ':all'!r}"
+            if count
+            else "ask for something that was called",
+            key=key,
+            num_passes=count,
+        )
+
+    def missing(self, key: str, table: str | None = None) -> NoReturn:
+        """Refuse a key that names nothing, in the whole trace or in one table."""
+        names = ("layers", "modules", "params", "buffers", "ops", "module_calls") if table is None else (table,)
+        near = near_misses(key, (self.door(name) for name in names))
+        ops = len(self.tables.ops)
+        if table is None:
+            kinds = "a position, a label, a module address or call, a parameter or buffer address, or a selector"
+            valid = f"positions go from {-ops} to {ops - 1}" if ops else "there are no ops"
+        else:
+            kinds = f"the {LABELS[table].replace('_', ' ')} of a {KINDS[table]}, or a position"
+            valid = "its .labels lists what is there"
+        hint = f"did you mean {listed(near)}? " if near else ""
+        raise LookupRefused(
+            code="op_lookup_not_found" if table in (None, "ops") else "record_lookup_not_found",
+            problem=f"{key!r} names no {'record of this trace' if table is None else KINDS[table]}",
+            remedy=f"{hint}Give {kinds}; {valid}",
+            key=key,
+            suggestions=tuple(near),
+        )
+
+
+def at_position(key: object, count: int, what: str) -> int:
+    """The position that ``key`` names, counted from the front; refused where there is no such one."""
+    try:
+        position = operator.index(key)  # type: ignore[arg-type]  # whether it is a number is the question
+    except TypeError as exc:
+        raise LookupRefused(
+            code="lookup_key_type_invalid",
+            problem=f"a {type(key).__name__} names no {what}",
+            remedy="give a position, a slice or a text; a trace takes a selector too",
+            received_type=type(key).__name__,
+        ) from exc
+    if -count <= position < count:
+        return position % count
+    raise IndexOutOfRange(
+        code="op_lookup_index_out_of_range" if what == "op" else "record_lookup_index_out_of_range",
+        problem=f"there is no {what} at position {position}: there are {count}",
+        remedy=f"ask for a position from {-count} to {count - 1}" if count else "there is nothing to ask for",
+        position=position,
+        count=count,
+    )
+
+
+def is_number(token: str) -> bool:
+    """Whether a token is a number that a pass may have."""
+    return token.isdecimal() and len(token) < 19
+
+
+def numbered(labels: Iterable[str]) -> Door:
+    return {label: (row,) for row, label in enumerate(labels)}
+
+
+def with_aliases(table: Table[Any]) -> dict[str, tuple[int, ...]]:
+    """Rows by address, and by every other name where no address claims it."""
+    keys: dict[str, tuple[int, ...]] = {}
+    for row, names in enumerate(table.column("all_addresses")):
+        for name in names:
+            keys[name] = (*keys.get(name, ()), row)
+    return {**keys, **numbered(table.column("address"))}
+
+
+def by_last_name(table: Table[Any]) -> dict[str, tuple[int, ...]]:
+    """Rows by the last part of their address."""
+    keys: dict[str, tuple[int, ...]] = {}
+    for row, address in enumerate(table.column("address")):
+        last = address.rpartition(".")[2]
+        keys[last] = (*keys.get(last, ()), row)
+    return keys
+
+
+def near_misses(key: str, doors: Iterable[Door]) -> list[str]:
+    """Up to three keys that look like ``key``, those that begin alike compared first."""
+    folded = key.casefold()
+    begin = folded[:3]
+    alike: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for door in doors:
+        for name in door:
+            if name.casefold().startswith(begin):
+                alike[name] = None
+            elif len(others) < MOST_COMPARED:
+                others[name] = None
+    pool = [*alike, *others][:MOST_COMPARED]
+    by_fold = {name.casefold(): name for name in reversed(pool)}
+    return [by_fold[name] for name in difflib.get_close_matches(folded, by_fold, n=3, cutoff=0.6)]
+
+
+def listed(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:MOST_NAMED])
+    more = len(names) - MOST_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown

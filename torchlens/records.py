@@ -1,0 +1,847 @@
+"""The records people read: Op, Layer, Module, ModuleCall, Param, Buffer, FuncCallLocation.
+
+A record is a facade: a trace, a table and a row. It holds no fact of its own; each field reads its
+column when asked. Two facades of one row are equal. Where a field has one answer per pass or per
+call and there are several, it refuses and says where to ask.
+
+None means that the question does not apply. Memory and time come as ``Bytes`` and ``Duration``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
+
+import attrs
+
+from projections.sites import FRAME
+from torchlens.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
+from torchlens.errors import AmbiguousReadError, IndexOutOfRange
+from torchlens.lookup import LABELS
+from torchlens.quantities import Bytes, Duration
+from torchlens.values import python_value, python_values, torch_dtype, torch_dtypes
+from torchlens.view import View
+
+__all__ = ["RECORDS", "Buffer", "FuncCallLocation", "Layer", "Module", "ModuleCall", "Op", "Orphan", "Param", "Record"]
+
+T = TypeVar("T")
+
+
+class Record:
+    """A row of a table of a trace."""
+
+    __slots__ = ("row", "trace")
+
+    table_name: ClassVar[str]
+
+    trace: View
+    row: int
+
+    def __init__(self, trace: View, row: int) -> None:
+        self.trace = trace
+        self.row = row
+
+    def read(self, column: str) -> Any:
+        """The value of one column in this row, as the table holds it."""
+        return self.trace.table(self.table_name).value(column, self.row)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return self.row == other.row and self.table_name == other.table_name and self.trace is other.trace
+
+    def __hash__(self) -> int:
+        return hash((id(self.trace), self.table_name, self.row))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>"
+
+    def about(self) -> str:
+        """What the short form says behind the label."""
+        return ""
+
+
+class Readable(Protocol):
+    """What has columns: a record, or a trace with its facts."""
+
+    def read(self, column: str) -> Any:
+        """The value of one column, as the table holds it."""
+        ...
+
+
+class Field(Generic[T]):
+    """A column read as an attribute, in one line: ``name = Field[str]("Last part of its address.")``.
+
+    ``make`` turns the stored value into what the reader gets; None stays None.
+    """
+
+    def __init__(self, doc: str, make: Callable[[Any], Any] | None = None) -> None:
+        self.__doc__ = doc
+        self.make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, owner: None, cls: type) -> Field[T]: ...
+
+    @overload
+    def __get__(self, owner: Readable, cls: type) -> T: ...
+
+    def __get__(self, owner: Readable | None, cls: type) -> Field[T] | T:
+        return self if owner is None else self.value(owner)
+
+    def value(self, owner: Any) -> T:
+        stored = owner.read(self.name)
+        made: T = stored if self.make is None or stored is None else self.make(stored)
+        return made
+
+
+class PassField(Field[T]):
+    """A field of a layer's only op; refused with ``layer_pass_ambiguous`` where the layer has several passes."""
+
+    def value(self, owner: Any) -> T:
+        passes = owner.read("op_rows")
+        if len(passes) != 1:
+            label = owner.read("layer_label")
+            raise AmbiguousReadError(
+                code="layer_pass_ambiguous",
+                problem=f"{label!r} has {len(passes)} passes, each with its own {self.name}",
+                remedy=f"ask one of them: trace[{label + ':1'!r}].{self.name} to trace[{f'{label}:{len(passes)}'!r}]"
+                f".{self.name}, or layer.ops[k]",
+                label=label,
+                num_passes=len(passes),
+                field=self.name,
+            )
+        made: T = getattr(Op(owner.trace, passes[0]), self.name)
+        return made
+
+
+class CallField(Field[T]):
+    """A field of a module's only call; refused with ``module_call_ambiguous`` where it was not called exactly once."""
+
+    def value(self, owner: Any) -> T:
+        calls = owner.read("call_rows")
+        if len(calls) != 1:
+            address = owner.read("address")
+            several = len(calls) > 1
+            raise AmbiguousReadError(
+                code="module_call_ambiguous" if several else "module_not_called",
+                problem=f"module {address!r} was called {len(calls)} times"
+                + (f", each call with its own {self.name}" if several else f" and has no {self.name}"),
+                remedy=f"ask one of them: trace.module_calls[{address + ':1'!r}].{self.name}, or module.calls[k]"
+                if several
+                else "ask a module that the forward called; .num_calls says how often",
+                address=address,
+                num_calls=len(calls),
+                field=self.name,
+            )
+        made: T = getattr(ModuleCall(owner.trace, calls[0]), self.name)
+        return made
+
+
+@attrs.frozen
+class FuncCallLocation:
+    """A place in the source on the way to a call."""
+
+    file: str
+    line_number: int
+    func_name: str
+    func_qualname: str
+    code_firstlineno: int
+    col_offset: int | None  # None where the interpreter gives no columns
+    trace: View = attrs.field(repr=False, eq=False)
+
+    @property
+    def source_context(self) -> str | None:
+        """The text of the function as it was when it ran; None where the source could not be read."""
+        return self.trace.source_text(self.file, self.code_firstlineno, self.func_qualname)
+
+    @property
+    def call_line(self) -> str | None:
+        """The line of the call, without its indentation; None where the source could not be read."""
+        text = self.source_context
+        if text is None:
+            return None
+        lines = text.splitlines()
+        number = self.line_number - self.code_firstlineno
+        return lines[number].strip() if 0 <= number < len(lines) else None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line_number} in {self.func_qualname}"
+
+
+def locations(record: Record) -> list[FuncCallLocation]:
+    frames = record.read("code_context")
+    return [FuncCallLocation(**dict(zip(FRAME, frame, strict=True)), trace=record.trace) for frame in frames]
+
+
+def module_at(trace: View, address: str | None) -> Module | None:
+    """The module of an address; None for no address."""
+    rows = () if address is None else trace.index().door("modules").get(address, ())
+    return Module(trace, rows[0]) if rows else None
+
+
+def lists_of(pairs: tuple[tuple[Any, Any], ...]) -> dict[Any, list[Any]]:
+    return {key: list(items) for key, items in dict(pairs).items()}
+
+
+def values_of(templates: tuple[Any, ...]) -> list[Any]:
+    return [python_value(template) for template in templates]
+
+
+class Op(Record):
+    """One executed torch call, one output of it; also an input, an output or a version of a buffer."""
+
+    __slots__ = ()
+    table_name = "ops"
+
+    # identity
+    label = Field[str]("Its label: ``relu_1_2``, with ``:3`` behind it where its layer has several passes.")
+    layer_label = Field[str]("Label of its layer.")
+    label_short = Field[str]("Its label without the total.")
+    layer_label_short = Field[str]("Label of its layer without the total.")
+    raw_label = Field[str]("Label by position in the capture; a lookup key only.")
+    layer_type = Field[str]("Function name, lower-cased and without underscores.")
+    type_index = Field[int]("Number of its layer among those of its type, from 1.")
+    step_index = Field[int]("Running count of executed ops: 0 for inputs and buffers, the last step for outputs.")
+    ordinal_index = Field[int]("Position in ``trace.ops``.")
+    pass_index = Field[int]("Which pass of its layer it is, from 1.")
+    num_passes = Field[int]("Passes of its layer.")
+    lookup_keys = Field[tuple[str, ...]]("Every key under which ``trace[...]`` finds it.")
+    site_key = Field[str]("Structural address: module path, type, slot and rank, joined by bars.")
+
+    # function
+    func_name = Field[str]("The wrapped function that ran; ``none`` for inputs, outputs and buffers that were read.")
+    func_qualname = Field[str | None]("Its import path; None where no function ran.")
+    func_call_id = Field[int | None]("Number of the call, shared by all outputs of one call; None where none ran.")
+    is_inplace = Field[bool]("Whether it wrote one of its arguments or returned that same object.")
+    arg_names = Field[tuple[str, ...]]("Parameter names where the signature is known.")
+    num_args_total = Field[int]("Arguments it was given.")
+    num_pos_args = Field[int]("Of them positional.")
+    num_kwargs = Field[int]("Of them by keyword.")
+    non_tensor_pos_args = Field[list[Any]]("The positional arguments that hold no tensor.", values_of)
+    non_tensor_kwargs = Field[dict[str, Any]]("The keyword arguments that hold no tensor.", python_values)
+    func_config = Field[dict[str, Any]]("Readable settings of the call: features, p, dim, ....", python_values)
+    is_opaque = Field[bool]("Whether what happened inside was not watched.")
+    args_summary = Field[str]("Its positional arguments, as text.")
+    kwargs_summary = Field[str]("Its keyword arguments, as text.")
+
+    # tensor
+    has_saved_activation = Field[bool]("Whether its activation was kept.")
+    shape = Field[tuple[int, ...]]("Sizes of the axes of what it returned.")
+    dtype = Field[Any]("Element type of what it returned, a ``torch.dtype``.", torch_dtype)
+    device_ref = Field[str]("Device of what it returned.")
+    activation_memory = Field[Bytes]("Size of what it returned, kept or not.", Bytes)
+    tensor_class = Field[str | None]("Qualified class of what it returned; None for ``torch.Tensor``.")
+    layout = Field[str | None]("Layout of what it returned; None for strided.")
+    requires_grad = Field[bool]("Whether what it returned required a gradient.")
+    grad_fn_class_name = Field[str | None]("Class of its autograd node; None without one.")
+    input_ops = Field[tuple[str, ...]]("Labels of the ops whose results it took.")
+    num_inputs = Field[int]("Tensors among its arguments.")
+    input_shapes = Field[tuple[tuple[int, ...], ...]]("Their shapes.")
+    input_dtypes = Field[tuple[Any, ...]]("Their dtypes.", torch_dtypes)
+    input_memory = Field[Bytes]("Their sizes, added.", Bytes)
+
+    # slots
+    in_multi_output = Field[bool]("Whether the call returned several tensors.")
+    multi_output_index = Field[int | None]("Which of them this is, from 0; None where the call returned one.")
+    multi_output_name = Field[str | None]("Its field name in the returned value, such as ``values``; None without one.")
+    container_path = Field[tuple[Any, ...]]("Where it sits in the returned container; empty for a bare tensor.")
+
+    # graph
+    parents = Field[tuple[str, ...]]("Labels of the ops it was made from, one for each use.")
+    children = Field[tuple[str, ...]]("Labels of the ops that used it, each once.")
+    num_parents = Field[int]("How many different ops it was made from.")
+    num_children = Field[int]("How many different ops used it.")
+    has_parents = Field[bool]("Whether it was made from any op.")
+    has_children = Field[bool]("Whether any op used it.")
+    parent_arg_positions = Field[dict[str, dict[Any, str]]](
+        "Which argument each parent was: ``{'args': {0: label}, 'kwargs': {}}``; a tuple leads inside an argument.",
+        lambda uses: {kind: dict(places) for kind, places in dict(uses).items()},
+    )
+    edge_uses = Field[tuple[Any, ...]]("Each use: parent, child, positional or keyword, path in the argument.")
+    siblings = Field[tuple[str, ...]]("The other children of its parents.")
+    co_parents = Field[tuple[str, ...]]("The other parents of its children.")
+    has_siblings = Field[bool]("Whether it has siblings.")
+    has_co_parents = Field[bool]("Whether it has co-parents.")
+    root_ancestors = Field[frozenset[str]]("The inputs and internal sources it descends from.", frozenset)
+    input_ancestors = Field[frozenset[str]]("The inputs it descends from.", frozenset)
+    has_input_ancestor = Field[bool]("Whether it descends from an input.")
+    internal_source_ancestors = Field[frozenset[str]]("The internal sources it descends from.", frozenset)
+    has_internal_source_ancestor = Field[bool]("Whether it descends from an internal source.")
+    output_descendants = Field[frozenset[str]]("The outputs it feeds.", frozenset)
+    has_output_descendant = Field[bool]("Whether it feeds an output.")
+    min_distance_from_input = Field[int | None]("Edges on the shortest path from an input; None without one.")
+    max_distance_from_input = Field[int | None]("Edges on the longest path from an input; None without one.")
+    min_distance_to_output = Field[int | None]("Edges on the shortest path to an output; None without one.")
+    max_distance_to_output = Field[int | None]("Edges on the longest path to an output; None without one.")
+
+    # roles
+    is_input = Field[bool]("Whether it is an input of the model.")
+    is_output = Field[bool]("Whether it is an output of the model.")
+    is_final_output = Field[bool]("Whether it is the last output.")
+    is_output_parent = Field[bool]("Whether an output was made from it.")
+    is_compute_op = Field[bool]("Whether it is neither input, output nor buffer.")
+    io_role = Field[str | None]("Where an input or output sits: ``input.x``, ``output.b.0``; None for others.")
+    input_was_parameter = Field[bool]("Whether an input was passed as a ``nn.Parameter``.")
+    is_internal_source = Field[bool]("Whether it was made without tensors from other ops.")
+    is_internal_sink = Field[bool]("Whether nothing used it, though it is no output.")
+    is_orphan = Field[bool]("Whether it is linked to no input and no output.")
+
+    # buffers
+    is_buffer = Field[bool]("Whether it is a version of a buffer.")
+    address = Field[str | None]("Address of that buffer; None for other ops.")
+    buffer_pass = Field[int | None]("Which version of it this is, from 1; None for other ops.")
+    buffer_write_kind = Field[str | None]("``reassign``, ``inplace`` or ``fused``; None where it was only read.")
+    buffer_source = Field[str | None]("Label of the op that wrote it; None where it was only read.")
+    buffer_source_func_name = Field[str | None]("Function of that op.")
+    buffer_value_changed = Field[bool | None]("Whether the write changed a value; None where not compared.")
+
+    # modules
+    module = Field[str | None]("Call label of the innermost submodule that ran it; None at the root.")
+    modules = Field[tuple[str, ...]]("Call labels of the submodules that ran it, outermost first.")
+    in_submodule = Field[bool]("Whether a submodule ran it.")
+    module_call_depth = Field[int]("How many submodules it is nested in.")
+    is_module_input = Field[bool]("Whether a submodule was given it.")
+    input_to_module_calls = Field[tuple[str, ...]]("Module calls that were given it.")
+    is_module_output = Field[bool]("Whether a submodule returned it.")
+    output_of_module_calls = Field[tuple[str, ...]]("Module calls that returned it.")
+    output_of_modules = Field[tuple[str, ...]]("Their modules.")
+    is_atomic_module = Field[bool]("Whether it is the only op of a module without children.")
+    atomic_module_call = Field[str | None]("That module call; None otherwise.")
+
+    # parameters
+    uses_params = Field[bool]("Whether it took a parameter.")
+    param_names = Field[tuple[str, ...]]("Addresses of the parameters it took.")
+    param_shapes = Field[tuple[tuple[int, ...], ...]]("Their shapes.")
+    param_dtypes = Field[tuple[Any, ...]]("Their dtypes.", torch_dtypes)
+    num_params = Field[int]("Their elements.")
+    num_params_trainable = Field[int]("Of them trainable.")
+    num_params_frozen = Field[int]("Of them frozen.")
+    num_param_tensors = Field[int]("How many parameters it took.")
+    num_param_tensors_trainable = Field[int]("Of them trainable.")
+    num_param_tensors_frozen = Field[int]("Of them frozen.")
+    param_memory = Field[Bytes]("Their size.", Bytes)
+
+    # cost and settings
+    func_duration = Field[Duration]("Wall time inside the call; 0 where none ran.", Duration)
+    func_autocast_state = Field[dict[str, Any]]("Autocast, grad and inference mode at the call.", dict)
+    recurrent_ops = Field[tuple[str, ...]]("Labels of all passes of its layer.")
+
+    # conditions
+    is_scalar_bool = Field[bool]("Whether it is a bool of one element.")
+    bool_value = Field[bool | None]("The truth that Python took of it; None where none was taken.")
+    is_terminal_bool = Field[bool]("Whether Python took its truth.")
+
+    @property
+    def out(self) -> Any:
+        """The saved activation: a copy, on the autograd graph of the model where that still lives.
+
+        Raises:
+            PayloadUnavailableError: ``activation_not_saved``, when the capture did not keep it.
+        """
+        return self.trace.activation(self.row, self.table_name)
+
+    @property
+    def code_context(self) -> list[FuncCallLocation]:
+        """Where it was called: the frames of the model, outermost forward first."""
+        return locations(self)
+
+    @property
+    def layer(self) -> Layer:
+        """The layer it is a pass of."""
+        return Layer(self.trace, self.read("layer_row"))
+
+    @property
+    def params(self) -> ParamAccessor[Param]:
+        """The parameters it took."""
+        return ParamAccessor(self.trace, self.read("param_rows"))
+
+    @property
+    def atomic_module(self) -> Module | None:
+        """The module without children whose only op this is; None otherwise."""
+        return module_at(self.trace, self.read("atomic_module"))
+
+    @property
+    def input_activations(self) -> tuple[Any, ...]:
+        """The activations of its parents, in order; None for one that was not kept."""
+        saved = self.trace.table("ops").column("has_saved_activation")
+        return tuple(self.trace.activation(row) if saved[row] else None for row in self.read("parent_rows"))
+
+    @property
+    def buffer_source_ops(self) -> OpAccessor[Op]:
+        """The versions of buffers that it read."""
+        buffers = self.trace.table("ops").column("is_buffer")
+        return OpAccessor(self.trace, [row for row in self.read("parent_rows") if buffers[row]])
+
+    @property
+    def buffer_sink_ops(self) -> OpAccessor[Op]:
+        """The versions of buffers that it wrote."""
+        buffers = self.trace.table("ops").column("is_buffer")
+        return OpAccessor(self.trace, [row for row in self.read("child_rows") if buffers[row]])
+
+    def about(self) -> str:
+        return f" {self.read('func_name')} {self.read('shape')} {self.read('dtype')}"
+
+
+class Orphan(Op):
+    """An op that is linked to no input and no output; in no other collection, and never numbered."""
+
+    __slots__ = ()
+    table_name = "orphans"
+
+
+class Layer(Record):
+    """Ops that are the same code run more than once; each is one pass.
+
+    Fields of a single op pass through where there is one pass, and are refused with
+    ``layer_pass_ambiguous`` where there are several.
+    """
+
+    __slots__ = ()
+    table_name = "layers"
+
+    layer_label = Field[str]("Its label: ``relu_1_2``.")
+    layer_label_short = Field[str]("Its label without the total.")
+    layer_type = Field[str]("Function name, lower-cased and without underscores.")
+    type_index = Field[int]("Its number among the layers of its type, from 1.")
+    ordinal_index = Field[int]("Position of its first pass in ``trace.ops``.")
+    step_index = Field[int]("Step of its first pass.")
+    num_passes = Field[int]("How often its code ran.")
+    op_labels = Field[list[str]]("Labels of its passes.", list)
+
+    func_name = Field[str]("The function of its first pass.")
+    func_qualname = Field[str | None]("Its import path; None where no function ran.")
+    is_opaque = Field[bool]("Whether what happened inside was not watched.")
+    grad_fn_class_name = Field[str | None]("Class of the autograd node of its first pass; None without one.")
+    is_inplace = Field[bool]("Whether its first pass wrote an argument or returned that same object.")
+    func_config = Field[dict[str, Any]]("Readable settings of its first pass.", python_values)
+    arg_names = Field[tuple[str, ...]]("Parameter names where the signature is known.")
+    num_args_total = Field[int]("Arguments of its first pass.")
+    num_pos_args = Field[int]("Of them positional.")
+    num_kwargs = Field[int]("Of them by keyword.")
+
+    shape = Field[tuple[int, ...]]("Sizes of the axes of its first pass.")
+    shape_summary = Field[str]("Its shapes as text, all of them where passes differ.")
+    dtype = Field[Any]("Element type of its first pass, a ``torch.dtype``.", torch_dtype)
+    device_ref = Field[str]("Device of its first pass.")
+    activation_memory = Field[Bytes]("Size of what its first pass returned.", Bytes)
+    total_activation_memory = Field[Bytes]("Size of what all passes returned.", Bytes)
+    total_func_duration = Field[Duration]("Wall time of all passes.", Duration)
+    in_multi_output = Field[bool]("Whether its call returns several tensors.")
+    multi_output_index = Field[int | None]("Which of them it is, from 0; None where the call returns one.")
+    multi_output_name = Field[str | None]("Its field name in the returned value; None without one.")
+
+    parents = Field[tuple[str, ...]]("Labels of the layers it was made from, over all passes.")
+    children = Field[tuple[str, ...]]("Labels of the layers that used it, over all passes.")
+    parents_per_pass = Field[dict[int, list[str]]]("Layers it was made from, by pass.", lists_of)
+    children_per_pass = Field[dict[int, list[str]]]("Layers that used it, by pass.", lists_of)
+    parent_ops_per_layer = Field[dict[str, list[int]]](
+        "By parent layer, the passes of this one that used it.", lists_of
+    )
+    child_ops_per_layer = Field[dict[str, list[int]]]("By child layer, the passes of this one that it used.", lists_of)
+    edges_vary_across_ops = Field[bool]("Whether its passes are wired differently.")
+    num_parents = Field[int]("Length of ``parents``.")
+    num_children = Field[int]("Length of ``children``.")
+    has_parents = Field[bool]("Whether it was made from any layer.")
+    has_children = Field[bool]("Whether any layer used it.")
+    siblings = Field[tuple[str, ...]]("The other children of its parents.")
+    co_parents = Field[tuple[str, ...]]("The other parents of its children.")
+    has_siblings = Field[bool]("Whether it has siblings.")
+    has_co_parents = Field[bool]("Whether it has co-parents.")
+
+    is_input = Field[bool]("Whether it is an input of the model.")
+    is_output = Field[bool]("Whether it is an output of the model.")
+    is_final_output = Field[bool]("Whether it is the last output.")
+    is_buffer = Field[bool]("Whether it is a version of a buffer.")
+    is_compute_layer = Field[bool]("Whether it is neither input, output nor buffer.")
+    is_internal_source = Field[bool]("Whether it was made without tensors from other ops.")
+    is_internal_sink = Field[bool]("Whether nothing used it, though it is no output.")
+    is_orphan = Field[bool]("Whether it is linked to no input and no output.")
+    io_role = Field[str | None]("Where an input or output sits; None for others.")
+    input_was_parameter = Field[bool]("Whether an input was passed as a ``nn.Parameter``.")
+    address = Field[str | None]("Address of its buffer; None for others.")
+    buffer_pass = Field[int | None]("Version of its buffer at the first pass; None for others.")
+    buffer_source = Field[str | None]("Label of the op that wrote it first; None where it was only read.")
+    buffer_write_kind = Field[str | None]("How it was written; None where it was only read.")
+    has_input_ancestor = Field[bool]("Whether it descends from an input.")
+
+    module = Field[str | None]("Call label of the innermost submodule that ran its first pass; None at the root.")
+    modules = Field[tuple[str, ...]]("Call labels of the submodules that ran its first pass.")
+    output_of_modules = Field[tuple[str, ...]]("Modules that return it.")
+    output_of_module_calls = Field[tuple[str, ...]]("Module calls that return it.")
+    is_atomic_module = Field[bool]("Whether it is the only op of a module without children.")
+    module_call_depth = Field[int]("How many submodules its first pass is nested in.")
+
+    uses_params = Field[bool]("Whether it takes a parameter.")
+    param_names = Field[tuple[str, ...]]("Addresses of the parameters it takes.")
+    param_shapes = Field[tuple[tuple[int, ...], ...]]("Their shapes.")
+    num_params = Field[int]("Their elements, counted once.")
+    num_params_trainable = Field[int]("Of them trainable.")
+    num_params_frozen = Field[int]("Of them frozen.")
+    num_param_tensors = Field[int]("How many parameters it takes.")
+    num_param_tensors_trainable = Field[int]("Of them trainable.")
+    num_param_tensors_frozen = Field[int]("Of them frozen.")
+    total_param_memory = Field[Bytes]("Their size, counted once.", Bytes)
+    is_scalar_bool = Field[bool]("Whether it is a bool of one element.")
+    is_terminal_bool = Field[bool]("Whether Python took its truth.")
+    bool_value = Field[bool | None]("The truth that Python took of its first pass; None where none was taken.")
+
+    label = PassField[str]("Label of its only op.")
+    pass_index = PassField[int]("1, for its only op.")
+    lookup_keys = PassField[tuple[str, ...]]("Keys of its only op.")
+    site_key = PassField[str]("Structural address of its only op.")
+    out = PassField[Any]("The saved activation of its only op.")
+    has_saved_activation = PassField[bool]("Whether the activation of its only op was kept.")
+    func_duration = PassField[Duration]("Wall time of its only op.")
+    code_context = PassField[list[FuncCallLocation]]("Where its only op was called, outermost frame first.")
+    input_ancestors = PassField[frozenset[str]]("The inputs its only op descends from.")
+    output_descendants = PassField[frozenset[str]]("The outputs its only op feeds.")
+    is_module_input = PassField[bool]("Whether a submodule was given it.")
+
+    @property
+    def ops(self) -> OpAccessor[Op]:
+        """Its passes: ``layer.ops[0]`` is pass 1."""
+        return OpAccessor(self.trace, self.read("op_rows"))
+
+    @property
+    def params(self) -> ParamAccessor[Param]:
+        """The parameters it takes."""
+        return ParamAccessor(self.trace, self.read("param_rows"))
+
+    def about(self) -> str:
+        passes = self.read("num_passes")
+        return f" {self.read('func_name')}{f', {passes} passes' if passes > 1 else ''} {self.read('shape')}"
+
+
+class Module(Record):
+    """One ``nn.Module`` instance of the model.
+
+    Fields of a single call pass through where it was called once, and are refused with
+    ``module_call_ambiguous`` where it was called several times.
+    """
+
+    __slots__ = ()
+    table_name = "modules"
+
+    address = Field[str]("Its first registered name, dotted; ``self`` for the root.")
+    name = Field[str]("Last part of its address.")
+    all_addresses = Field[tuple[str, ...]]("Every name it is registered under.")
+    has_multiple_addresses = Field[bool]("Whether that is more than one.")
+    class_name = Field[str]("Name of its class.")
+    class_qualname = Field[str]("Import path of its class.")
+    training = Field[bool]("Whether it was in training mode at capture.")
+    has_forward_hooks = Field[bool]("Whether it had forward hooks.")
+    has_backward_hooks = Field[bool]("Whether it had backward hooks.")
+    forward_hooks = Field[list[str]]("Their names.", list)
+    forward_pre_hooks = Field[list[str]]("Their names.", list)
+    backward_hooks = Field[list[str]]("Their names.", list)
+    is_registered = Field[bool]("Whether the model registers it.")
+
+    address_parent = Field[str | None]("The module that holds it; None for the root.")
+    address_children = Field[tuple[str, ...]]("The modules it holds.")
+    address_depth = Field[int]("How many modules hold it, one in another.")
+    call_parent = Field[str | None]("The module that called it; None for the root.")
+    call_children = Field[tuple[str, ...]]("The modules it called.")
+    call_depth = Field[int]("How many calls its first call is nested in.")
+    num_calls = Field[int]("How often it was called.")
+    call_labels = Field[list[str]]("Labels of its calls.", list)
+
+    layer_labels = Field[list[str]]("Labels of the layers inside, those of submodules too.", list)
+    num_layers = Field[int]("How many they are.")
+    input_ops = Field[list[str]]("Labels of the ops it was given, over its calls.", list)
+    input_layers = Field[list[str]]("Their layers.", list)
+    output_ops = Field[list[str]]("Labels of the ops it returned, over its calls.", list)
+    output_layers = Field[list[str]]("Their layers.", list)
+    num_internal_edges = Field[int]("Edges between ops inside.")
+    num_input_edges = Field[int]("Edges that come in.")
+    num_output_edges = Field[int]("Edges that go out.")
+    num_edges = Field[int]("All three.")
+
+    num_params = Field[int]("Elements of its own parameters.")
+    num_params_trainable = Field[int]("Of them trainable.")
+    num_params_frozen = Field[int]("Of them frozen.")
+    num_param_tensors = Field[int]("How many parameters of its own it has.")
+    num_param_tensors_trainable = Field[int]("Of them trainable.")
+    num_param_tensors_frozen = Field[int]("Of them frozen.")
+    param_memory = Field[Bytes]("Their size.", Bytes)
+    has_trainable_params = Field[bool]("Whether one of its own is trainable.")
+    has_frozen_params = Field[bool]("Whether one of its own is frozen.")
+    num_recursive_params = Field[int]("Elements of its parameters, those of submodules too.")
+    num_recursive_params_trainable = Field[int]("Of them trainable.")
+    num_recursive_params_frozen = Field[int]("Of them frozen.")
+    num_recursive_param_tensors = Field[int]("How many parameters those are.")
+    num_recursive_param_tensors_trainable = Field[int]("Of them trainable.")
+    num_recursive_param_tensors_frozen = Field[int]("Of them frozen.")
+    recursive_param_addresses = Field[tuple[str, ...]]("Their addresses.")
+    internal_param_memory = Field[Bytes]("Their size.", Bytes)
+    buffer_layers = Field[list[str]]("Labels of the versions of its own buffers.", list)
+
+    total_forward_duration = Field[Duration]("Wall time of its calls.", Duration)
+    total_func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
+    total_internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
+    total_output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
+    max_descendant_depth = Field[int]("Levels of calls below it.")
+    num_descendant_calls = Field[int]("Calls below it.")
+
+    out = CallField[Any]("The activation its only call returned.")
+    outs = CallField[tuple[Any, ...]]("The activations its only call returned.")
+    out_shape = CallField[tuple[int, ...]]("Shape of what its only call returned.")
+    out_shapes = CallField[tuple[tuple[int, ...], ...]]("Shapes of what its only call returned.")
+    forward_duration = CallField[Duration | None]("Wall time of its only call; None where that was not left.")
+    func_calls_duration = CallField[Duration]("Wall time of the ops inside its only call.")
+    forward_args_summary = CallField[str]("Positional arguments of its only call, as text.")
+    forward_kwargs_summary = CallField[str]("Keyword arguments of its only call, as text.")
+
+    @property
+    def calls(self) -> ModuleCallAccessor[ModuleCall]:
+        """Its calls: ``module.calls[0]`` is the first."""
+        return ModuleCallAccessor(self.trace, self.read("call_rows"))
+
+    @property
+    def layers(self) -> LayerAccessor[Layer]:
+        """The layers inside, those of submodules too."""
+        return LayerAccessor(self.trace, self.read("layer_rows"))
+
+    @property
+    def params(self) -> ParamAccessor[Param]:
+        """Its own parameters."""
+        return ParamAccessor(self.trace, self.read("param_rows"))
+
+    @property
+    def recursive_params(self) -> ParamAccessor[Param]:
+        """Its parameters, those of submodules too."""
+        return ParamAccessor(self.trace, self.read("recursive_param_rows"))
+
+    @property
+    def buffers(self) -> BufferAccessor[Buffer]:
+        """Its buffers, those of submodules too."""
+        return BufferAccessor(self.trace, self.read("buffer_rows"))
+
+    def about(self) -> str:
+        calls = self.read("num_calls")
+        return f" ({self.read('class_name')}), {calls} call{'' if calls == 1 else 's'}"
+
+
+class ModuleCall(Record):
+    """One call of one module; also a call that returned no tensor, and one that was left by an exception."""
+
+    __slots__ = ()
+    table_name = "module_calls"
+
+    call_label = Field[str]("Its label: ``encoder.0:2``.")
+    address = Field[str]("Address of the module.")
+    name = Field[str]("Last part of that address.")
+    all_addresses = Field[tuple[str, ...]]("Every name the module is registered under.")
+    class_name = Field[str]("Class of the module.")
+    call_index = Field[int]("Which call of this module it is, from 1.")
+    ordinal_index = Field[int]("Position in ``trace.module_calls``.")
+    call_parent = Field[str | None]("The call it was made in; None for the root's.")
+    call_children = Field[list[str]]("The calls made in it, directly.", list)
+    call_depth = Field[int]("How many calls are around it, itself included, without the root's; 0 for that.")
+    module_call_stack = Field[list[str]]("The calls around it, outermost first, without the root and itself.", list)
+
+    ops = Field[list[str]](
+        "Labels of the ops inside, those of inner calls too; for the root inputs and outputs too.", list
+    )
+    num_ops = Field[int]("How many they are.")
+    num_layers = Field[int]("How many layers they make.")
+    input_ops = Field[list[str]]("Labels of the ops it was given.", list)
+    input_layers = Field[list[str]]("Their layers.", list)
+    output_ops = Field[list[str]]("Labels of the ops it returned.", list)
+    output_layers = Field[list[str]]("Their layers.", list)
+    num_internal_edges = Field[int]("Edges between ops inside.")
+    num_input_edges = Field[int]("Edges that come in.")
+    num_output_edges = Field[int]("Edges that go out.")
+
+    output_structure = Field[Any]("What it returned, with a placeholder for each tensor.", python_value)
+    output_paths = Field[tuple[Any, ...]]("Where each tensor sits in it.")
+    forward_arg_names = Field[tuple[str, ...]]("Parameter names of its forward.")
+    num_forward_args_total = Field[int]("Arguments it was given.")
+    forward_args_summary = Field[str]("Its positional arguments, as text.")
+    forward_kwargs_summary = Field[str]("Its keyword arguments, as text.")
+    forward_duration = Field[Duration | None]("Wall time from entering to leaving; None if not left.", Duration)
+    is_returned = Field[bool]("Whether it came to its end.")
+    func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
+    internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
+    output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
+    param_memory = Field[Bytes]("Size of the module's own parameters.", Bytes)
+    num_param_tensors = Field[int]("How many parameters of its own the module has.")
+    has_trainable_params = Field[bool]("Whether one of them is trainable.")
+    has_frozen_params = Field[bool]("Whether one of them is frozen.")
+    max_descendant_depth = Field[int]("Levels of calls below it.")
+    num_descendant_calls = Field[int]("Calls below it.")
+
+    @property
+    def code_context(self) -> list[FuncCallLocation]:
+        """Where it was called, outermost frame first."""
+        return locations(self)
+
+    @property
+    def module(self) -> Module:
+        """The module that was called."""
+        return Module(self.trace, self.read("module_row"))
+
+    @property
+    def outs(self) -> tuple[Any, ...]:
+        """The activations it returned."""
+        return tuple(self.trace.activation(row) for row in self.read("output_op_rows"))
+
+    @property
+    def out(self) -> Any:
+        """The activation it returned; refused with ``module_output_ambiguous`` unless that is one tensor."""
+        return self.trace.activation(self.only_output("out"))
+
+    @property
+    def out_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of what it returned."""
+        shapes = self.trace.table("ops").column("shape")
+        return tuple(shapes[row] for row in self.read("output_op_rows"))
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """Shape of what it returned; refused with ``module_output_ambiguous`` unless that is one tensor."""
+        shape: tuple[int, ...] = self.trace.table("ops").value("shape", self.only_output("out_shape"))
+        return shape
+
+    @property
+    def out_dtypes(self) -> tuple[Any, ...]:
+        """Dtypes of what it returned."""
+        dtypes = self.trace.table("ops").column("dtype")
+        return tuple(torch_dtype(dtypes[row]) for row in self.read("output_op_rows"))
+
+    @property
+    def out_dtype(self) -> Any:
+        """Dtype of what it returned; refused with ``module_output_ambiguous`` unless that is one tensor."""
+        return torch_dtype(self.trace.table("ops").value("dtype", self.only_output("out_dtype")))
+
+    def only_output(self, field: str) -> int:
+        rows: tuple[int, ...] = self.read("output_op_rows")
+        if len(rows) == 1:
+            return rows[0]
+        raise AmbiguousReadError(
+            code="module_output_ambiguous",
+            problem=f"module call {self.call_label!r} returned {len(rows)} tensors and has no single {field}",
+            remedy="read .outs, or one of the ops that .output_ops names",
+            call_label=self.call_label,
+            output_ops=tuple(self.output_ops),
+        )
+
+    def about(self) -> str:
+        return f" ({self.read('class_name')}), {self.read('num_ops')} ops"
+
+
+class Param(Record):
+    """One parameter; tied weights are one parameter with several addresses."""
+
+    __slots__ = ()
+    table_name = "params"
+
+    address = Field[str]("Its first registered name, dotted.")
+    name = Field[str]("Last part of its address.")
+    all_addresses = Field[tuple[str, ...]]("Every name it is registered under.")
+    has_multiple_addresses = Field[bool]("Whether that is more than one.")
+    module_address = Field[str | None]("Address of the module that holds it; None where that is unknown.")
+    all_module_addresses = Field[tuple[str, ...]]("Addresses of all modules that hold it.")
+    is_registered = Field[bool]("Whether the model registers it.")
+    shape = Field[tuple[int, ...]]("Sizes of its axes.")
+    dtype = Field[Any]("Its element type, a ``torch.dtype``.", torch_dtype)
+    device_ref = Field[str]("Its device.")
+    num_params = Field[int]("Its elements.")
+    param_memory = Field[Bytes]("Its size.", Bytes)
+    is_trainable = Field[bool]("Whether it required a gradient at capture.")
+    is_quantized = Field[bool]("Whether its elements are quantised.")
+    used_by_ops = Field[list[str]]("Labels of the ops that took it.", list)
+    used_by_layers = Field[list[str]]("Their layers.", list)
+    num_uses_by_ops = Field[int]("How many ops took it.")
+    num_uses_by_layers = Field[int]("How many layers took it.")
+    num_calls = Field[int]("How many ops took it.")
+    co_parent_params = Field[list[str]]("Parameters that were taken together with it.", list)
+
+    @property
+    def module(self) -> Module | None:
+        """The module that holds it; None where that is unknown."""
+        return module_at(self.trace, self.module_address)
+
+    def about(self) -> str:
+        return f" {self.read('shape')} {self.read('dtype')}{'' if self.read('is_trainable') else ', frozen'}"
+
+
+class Buffer(Record):
+    """One buffer; each version of it that was seen is an op."""
+
+    __slots__ = ()
+    table_name = "buffers"
+
+    address = Field[str]("Its first registered name, dotted.")
+    name = Field[str]("Last part of its address.")
+    all_addresses = Field[tuple[str, ...]]("Every name it is registered under.")
+    has_multiple_addresses = Field[bool]("Whether that is more than one.")
+    module_address = Field[str]("Address of the module that holds it.")
+    all_module_addresses = Field[tuple[str, ...]]("Addresses of all modules that hold it.")
+    label = Field[str | None]("Op label of the newest version; None where none was seen.")
+    num_overwrites = Field[int]("Writes that were seen.")
+    num_versions = Field[int]("Versions that were seen.")
+    is_overwritten = Field[bool]("Whether it was written.")
+    buffer_pass = Field[int | None]("Number of the newest version; None where none was seen.")
+    device_ref = Field[str]("Device of the newest version.")
+    module = Field[str | None]("Call label of the innermost submodule that the newest version was seen in.")
+    modules = Field[tuple[str, ...]]("Call labels of the submodules it was seen in, outermost first.")
+    layer_label = Field[str | None]("Layer label of the newest version; None where none was seen.")
+    buffer_source = Field[str | None]("Label of the op that wrote that; None where it was never written.")
+    shape = Field[tuple[int, ...]]("Sizes of the axes of the newest version.")
+    dtype = Field[Any]("Its element type, a ``torch.dtype``.", torch_dtype)
+    activation_memory = Field[Bytes]("Its size.", Bytes)
+    has_saved_activation = Field[bool]("Whether the newest version was kept.")
+
+    @property
+    def versions(self) -> OpAccessor[Op]:
+        """Every version that was seen."""
+        return OpAccessor(self.trace, self.read("version_rows"))
+
+    @property
+    def write_versions(self) -> OpAccessor[Op]:
+        """Those that a write made."""
+        return OpAccessor(self.trace, self.read("written_rows"))
+
+    @property
+    def initial_value(self) -> Any:
+        """The value before the forward, where it was read before any write; None otherwise."""
+        first = self.read("version_rows")[:1]
+        return self.trace.activation(first[0]) if first and first != self.read("written_rows")[:1] else None
+
+    @property
+    def final_value(self) -> Any:
+        """The newest version that was seen; None where none was."""
+        rows = self.read("version_rows")
+        return self.trace.activation(rows[-1]) if rows else None
+
+    def value_at(self, n: int) -> Any:
+        """The n-th version, from 1."""
+        return self.versions[self.counted(n, len(self.versions), "version")].out
+
+    def value_after(self, n: int) -> Any:
+        """The value after the n-th write, from 1."""
+        return self.write_versions[self.counted(n, len(self.write_versions), "write")].out
+
+    def counted(self, n: int, count: int, what: str) -> int:
+        if 1 <= n <= count:
+            return n - 1
+        raise IndexOutOfRange(
+            code="buffer_version_out_of_range",
+            problem=f"buffer {self.address!r} has no {what} {n}: it has {count}",
+            remedy=f"ask for one from 1 to {count}" if count else "ask for a buffer that the forward used",
+            address=self.address,
+            count=count,
+        )
+
+    def about(self) -> str:
+        versions = len(self.read("version_rows"))
+        return f" {versions} version{'' if versions == 1 else 's'}"
+
+
+RECORDS: Final[Mapping[str, type[Record]]] = {
+    record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Orphan)
+}
+"""The class that stands for a row of each table."""

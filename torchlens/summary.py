@@ -1,0 +1,166 @@
+"""The text that ``trace.summary()`` gives: the module tree with its calls, shapes and parameters, and totals.
+
+Reads  the finished tables.
+Gives  plain text, at most 100 columns wide and, by default, a screen high: the deepest levels are left out first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from projections import CaptureTables
+from torchlens.quantities import Bytes, Duration
+
+__all__ = ["SummaryText", "summary"]
+
+WIDEST_NAME: Final = 44
+WIDEST_SHAPE: Final = 24
+FUNCTIONS: Final = 8
+"""How many functions the line of most frequent ones names."""
+
+
+class Line(NamedTuple):
+    """One module of the tree."""
+
+    name: str
+    calls: str
+    ops: str
+    output: str
+    params: str
+    time: str
+
+
+HEADING: Final = Line("module", "calls", "ops", "output", "params", "time")
+
+
+class SummaryText(str):
+    """Text that shows itself line by line where Python would show its repr."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def summary(tables: CaptureTables, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
+    """A table of the modules and what they did, with totals.
+
+    Args:
+        tables: A capture's tables.
+        depth: Deepest level of the module tree to show; None shows as many levels as fit in ``max_rows``.
+        max_rows: Most lines of the tree.
+    """
+    modules = tables.modules
+    depths = modules.column("address_depth")
+    if depth is None:
+        depth = max(depths, default=0)
+        while depth > 1 and sum(level <= depth for level in depths) > max_rows:
+            depth -= 1
+    shown = [row for row in tree(tables) if depths[row] <= depth][:max_rows]
+    lines = [module_line(tables, row) for row in shown]
+    text = [heading(tables), "", *table([HEADING, *lines])]
+    if len(shown) < len(depths):
+        text.append(f"{len(depths) - len(shown)} modules below are not shown")
+    return SummaryText("\n".join([*text, "", *totals(tables)]))
+
+
+def tree(tables: CaptureTables) -> list[int]:
+    """Rows of the modules as the model registers them, each behind the module that holds it."""
+    modules = tables.modules
+    addresses, holders, numbers = map(modules.column, ("address", "address_parent", "module_number"))
+    held: dict[str | None, list[int]] = {}
+    for row in sorted(range(len(modules)), key=numbers.__getitem__):
+        held.setdefault(holders[row], []).append(row)
+    order: list[int] = []
+    stack = held.get(None, [])[::-1]
+    while stack:
+        row = stack.pop()
+        order.append(row)
+        stack += held.get(addresses[row], [])[::-1]
+    return order
+
+
+def module_line(tables: CaptureTables, row: int) -> Line:
+    modules = tables.modules
+    indent = "  " * modules.value("address_depth", row)
+    name, kind = modules.value("name", row), modules.value("class_name", row)
+    calls = modules.value("call_rows", row)
+    computes = tables.ops.column("is_compute_op")
+    ops = sum(computes[op] for op in modules.value("op_rows", row))
+    params = modules.value("num_recursive_params", row)
+    return Line(
+        cut(f"{indent}{name} ({kind})", WIDEST_NAME),
+        str(len(calls)) if calls else "-",
+        str(ops) if calls else "-",
+        cut(shapes(tables, tables.module_calls.value("output_op_rows", calls[0])), WIDEST_SHAPE) if calls else "",
+        f"{params:,}" if params else "-",
+        str(Duration(modules.value("total_forward_duration", row))) if calls else "-",
+    )
+
+
+def shapes(tables: CaptureTables, rows: Sequence[int]) -> str:
+    """The first shape, and how many more there are."""
+    if not rows:
+        return "no tensor"
+    first = str(tables.ops.value("shape", rows[0]))
+    return first if len(rows) == 1 else f"{first} +{len(rows) - 1}"
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def table(lines: Sequence[Line]) -> list[str]:
+    """Lines of text with aligned columns: names and shapes to the left, numbers to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADING))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if column in (0, 3) else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+    rule = "-" * max(len(line) for line in text)
+    return [text[0], rule, *text[1:], rule]
+
+
+def heading(tables: CaptureTables) -> str:
+    ops = tables.ops
+    inputs = [row for row, is_input in enumerate(ops.column("is_input")) if is_input]
+    given = ", ".join(f"{ops.value('shape', row)} {ops.value('dtype', row)}" for row in inputs[:3])
+    more = f" and {len(inputs) - 3} more" if len(inputs) > 3 else ""
+    status = tables.fact("status")
+    return cut(f"{tables.fact('model_class_name')} | input {given or 'none'}{more} | {status}", 100)
+
+
+def totals(tables: CaptureTables) -> list[str]:
+    fact = tables.fact
+    recurrent = len(fact("recurrent_layers"))
+    several = f", {recurrent} with several passes" if recurrent else ""
+    others = fact("num_tensors") - fact("num_ops")
+    facts = {
+        "ops": f"{fact('num_ops'):,} in {fact('num_compute_layers'):,} layers{several};"
+        f" {others:,} inputs, buffers and outputs",
+        "functions": functions(tables) or "none",
+        "parameters": f"{fact('num_params'):,} ({fact('num_params_trainable'):,} trainable),"
+        f" {Bytes(fact('total_param_memory'))}",
+        "activations": f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept",
+        "time": durations(tables),
+    }
+    return [f"{name:<12}{text}" for name, text in facts.items()]
+
+
+def functions(tables: CaptureTables) -> str:
+    """The functions that ran most often, with how often."""
+    names, computes = tables.ops.column("func_name"), tables.ops.column("is_compute_op")
+    counted = Counter(name for name, is_op in zip(names, computes, strict=True) if is_op).most_common()
+    parts = [f"{name} {count}" for name, count in counted[:FUNCTIONS]]
+    others = sum(count for _, count in counted[FUNCTIONS:])
+    return ", ".join([*parts, f"others {others}"] if others else parts)
+
+
+def durations(tables: CaptureTables) -> str:
+    calls, whole = Duration(tables.fact("func_calls_duration")), tables.fact("forward_duration")
+    return f"{calls} in torch calls" + ("" if whole is None else f", {Duration(whole)} forward with recording")

@@ -1,0 +1,95 @@
+"""Tables as data frames: which columns, in which order, and plain numbers for quantities.
+
+pandas is imported when a frame is asked for: nothing else here needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from projections import Table
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["COLUMNS", "data_frame"]
+
+OPS: Final = """
+    layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
+    pass_index num_passes lookup_keys has_saved_activation num_inputs shape dtype device_ref activation_memory
+    func_call_id func_name func_qualname func_duration num_args_total num_pos_args num_kwargs non_tensor_pos_args
+    non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index multi_output_name
+    container_path param_shapes num_params num_params_trainable num_params_frozen param_memory recurrent_ops site_key
+    parents parent_arg_positions root_ancestors children has_children is_input input_was_parameter
+    has_input_ancestor input_ancestors min_distance_from_input max_distance_from_input is_output is_output_parent
+    is_final_output has_output_descendant output_descendants is_orphan io_role min_distance_to_output
+    max_distance_to_output is_buffer address buffer_pass buffer_source buffer_write_kind buffer_value_changed
+    buffer_source_func_name is_internal_source has_internal_source_ancestor internal_source_ancestors
+    is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules input_to_module_calls
+    output_of_modules output_of_module_calls is_module_output is_atomic_module has_parents siblings has_siblings
+    co_parents has_co_parents uses_params is_module_input
+"""
+
+LAYERS: Final = """
+    layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func_name func_qualname
+    is_inplace num_args_total num_pos_args num_kwargs in_multi_output multi_output_index multi_output_name shape
+    dtype device_ref activation_memory param_shapes num_params num_params_trainable num_params_frozen
+    total_param_memory is_input input_was_parameter is_output is_final_output is_buffer address buffer_source
+    buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source is_internal_sink is_terminal_bool
+    is_scalar_bool module modules output_of_modules output_of_module_calls is_atomic_module op_labels parents children
+    total_func_duration
+"""
+
+MODULES: Final = """
+    address all_addresses has_multiple_addresses name class_name class_qualname address_parent address_children
+    address_depth call_parent call_children call_depth num_calls call_labels layer_labels num_layers input_ops
+    input_layers output_ops output_layers num_params num_params_trainable num_params_frozen num_param_tensors
+    num_recursive_params num_recursive_param_tensors recursive_param_addresses param_memory has_trainable_params
+    has_frozen_params buffer_layers training has_forward_hooks has_backward_hooks total_forward_duration
+    total_func_calls_duration total_output_activation_memory total_internal_activation_memory num_descendant_calls
+    max_descendant_depth
+"""
+
+MODULE_CALLS: Final = """
+    address name all_addresses class_name call_index call_label ordinal_index ops num_ops input_ops input_layers
+    output_ops output_layers output_structure output_paths num_forward_args_total forward_args_summary
+    forward_kwargs_summary forward_duration output_activation_memory internal_activation_memory param_memory
+    func_calls_duration module_call_stack call_parent call_children num_descendant_calls max_descendant_depth
+    num_param_tensors has_trainable_params has_frozen_params
+"""
+
+PARAMS: Final = """
+    address name shape dtype device_ref num_params param_memory is_trainable is_quantized module_address
+    all_addresses all_module_addresses has_multiple_addresses num_calls used_by_ops used_by_layers num_uses_by_ops
+    num_uses_by_layers co_parent_params
+"""
+
+BUFFERS: Final = """
+    address module_address name layer_label shape dtype activation_memory has_saved_activation buffer_source
+    num_overwrites
+"""
+
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ops": tuple(OPS.split()),
+    "layers": tuple(LAYERS.split()),
+    "modules": tuple(MODULES.split()),
+    "module_calls": tuple(MODULE_CALLS.split()),
+    "params": tuple(PARAMS.split()),
+    "buffers": tuple(BUFFERS.split()),
+    "orphans": tuple(OPS.split()),
+}
+"""The columns of each table's data frame, in order."""
+
+
+def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int]) -> pandas.DataFrame:
+    """Some columns and rows of a table; one row per record."""
+    import pandas  # for cost
+
+    return pandas.DataFrame(
+        {name: picked(table.column(name), rows) for name in columns}, columns=list(columns), index=range(len(rows))
+    )
+
+
+def picked(column: Sequence[object], rows: Sequence[int]) -> Sequence[object]:
+    return list(column) if len(rows) == len(column) else [column[row] for row in rows]

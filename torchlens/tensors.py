@@ -1,0 +1,116 @@
+"""Tensors to payload bytes and back."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchlens import compat
+from torchlens.errors import PayloadUnavailableError
+
+DTYPE_WORD: Final[dict[torch.dtype, str]] = {
+    dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)
+}
+"""The word an event carries for each dtype."""
+
+DTYPE_BY_WORD: Final = {word: dtype for dtype, word in DTYPE_WORD.items()}
+
+
+def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | None:
+    """The tensor's elements as one buffer, without a copy where they lie densely in CPU memory.
+
+    Returns:
+        The buffer (valid while the tensor lives and is not written), the strides in elements under which
+        the tensor's shape reads it (None: contiguous), and whether the buffer is the tensor's own memory.
+        None for a kind of tensor whose elements are no plain memory (sparse, quantised, nested, meta).
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        return None
+    if tensor.device.type != "cpu":
+        tensor, own = compat.to(compat.detach(tensor), "cpu"), False
+    else:
+        own = True
+    if tensor.is_neg():
+        tensor, own = compat.resolve_neg(tensor), False
+    if tensor.dtype.is_complex and tensor.is_conj():
+        tensor, own = compat.resolve_conj(tensor), False
+    strides: tuple[int, ...] | None = None
+    if not tensor.is_contiguous():
+        if dense_in_memory(tensor):
+            strides = tuple(tensor.stride())
+        else:
+            tensor, own = compat.contiguous(compat.detach(tensor)), False
+    size = tensor.numel() * tensor.element_size()
+    if size == 0:
+        return b"", strides, False
+    data = (ctypes.c_char * size).from_address(compat.data_ptr(tensor))
+    data.owner = tensor  # type: ignore[attr-defined]  # keeps the memory alive as long as the buffer
+    return data, strides, own
+
+
+def dense_in_memory(tensor: Tensor) -> bool:
+    """Whether the elements fill one run of memory without gap or overlap, in some order of the axes."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def from_payload(
+    data: bytes | memoryview, dtype: str, shape: tuple[int, ...], offset: int, strides: tuple[int, ...] | None
+) -> Tensor:
+    """A tensor of its own from payload bytes.
+
+    Args:
+        data: The stored bytes.
+        dtype: Word of ``DTYPE_WORD``.
+        shape: Sizes of the axes.
+        offset: First element within ``data``.
+        strides: In elements; None where contiguous.
+
+    Raises:
+        PayloadUnavailableError: ``payload_shape_mismatch``, when the bytes cannot hold such a tensor.
+    """
+    kind = DTYPE_BY_WORD.get(dtype)
+    count = 1
+    for size in shape:
+        count *= size
+    if kind is None or offset < 0 or min(shape, default=0) < 0:
+        raise _mismatch(dtype, shape)
+    if count == 0:
+        return torch.empty(shape, dtype=kind)
+    flat_strides = strides if strides is not None else contiguous_strides(shape)
+    if len(flat_strides) != len(shape) or min(flat_strides, default=0) < 0:
+        raise _mismatch(dtype, shape)
+    last = offset + sum((size - 1) * stride for size, stride in zip(shape, flat_strides, strict=True))
+    item = torch.empty((), dtype=kind).element_size()
+    if (last + 1) * item > len(data):
+        raise _mismatch(dtype, shape)
+    window = bytearray(memoryview(data)[offset * item : (last + 1) * item])
+    return torch.frombuffer(window, dtype=kind).as_strided(shape, flat_strides)
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def _mismatch(dtype: str, shape: tuple[int, ...]) -> PayloadUnavailableError:
+    return PayloadUnavailableError(
+        code="payload_shape_mismatch",
+        problem=f"the stored bytes do not hold a {dtype} tensor of shape {tuple(shape)}",
+        remedy="check the journal; a file that was edited or cut reads like this",
+        dtype=dtype,
+        shape=tuple(shape),
+    )

@@ -1,0 +1,186 @@
+"""One stream of a journal, read: its tables as of now, its payloads, its live tensors.
+
+Records, collections and verbs read through this object alone. Its tables follow the stream: when
+events were appended, the next read folds those and nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+from journal import Journal
+from journal.errors import JournalError
+from journal.events import Row, Stamped, StreamId, StreamOpened
+from projections import CaptureTables, Projector, Table
+from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
+from torchlens.lookup import Found, Index
+
+__all__ = ["LiveTensors", "StreamSource", "View"]
+
+
+class LiveTensors(Protocol):
+    """The live side of a capture, as reading needs it."""
+
+    def tensor(self, value: int) -> Any:
+        """A connected copy of the value's tensor; None where it is not held."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class StreamSource:
+    """The events of one stream of a journal, as the folds read them."""
+
+    RUN: Final = 256
+    """Events fetched together when single ones are asked for: about a stored chunk, which is decoded whole."""
+
+    KEPT: Final = 32
+    """Runs kept for the next such question."""
+
+    def __init__(self, journal: Journal, stream: StreamId) -> None:
+        self.journal = journal
+        self.stream = stream
+        self.runs: OrderedDict[int, list[Row]] = OrderedDict()
+
+    def head(self) -> int:
+        return self.journal.head(self.stream)
+
+    def rows(self, start: int, stop: int | None = None) -> Iterable[Sequence[Row]]:
+        return self.journal.rows(self.stream, start, stop)
+
+    def row(self, at: int) -> Row:
+        number, place = divmod(at, self.RUN)
+        run = self.runs.get(number)
+        if run is None or place >= len(run):
+            start = number * self.RUN
+            run = [row for rows in self.rows(start, min(start + self.RUN, self.head())) for row in rows]
+            self.runs[number] = run
+            if len(self.runs) > self.KEPT:
+                self.runs.popitem(last=False)
+        return run[place]
+
+
+class View(ABC):
+    """A stream of a journal as tables, payloads and live tensors.
+
+    Which class stands for a row is said above it, where the records are known.
+    """
+
+    @abstractmethod
+    def record(self, table: str, row: int) -> Any:
+        """The record that stands for a row."""
+
+    @abstractmethod
+    def found(self, found: Found) -> Any:
+        """What a lookup found, as the caller gets it."""
+
+    def __init__(self, journal: Journal, stream: StreamId, handles: LiveTensors | None = None) -> None:
+        self.journal = journal
+        self.stream = stream
+        self.handles = handles
+        self.projector: Projector | None = Projector(StreamSource(journal, stream))
+        self.indexed: tuple[CaptureTables, Index] | None = None
+
+    # -- tables
+
+    @property
+    def tables(self) -> CaptureTables:
+        """The tables of everything the stream holds now.
+
+        Raises:
+            TraceCleanedUpError: ``trace_cleaned_up``, after ``cleanup``.
+        """
+        if self.projector is None:
+            raise TraceCleanedUpError(
+                code="trace_cleaned_up",
+                problem="this trace was cleaned up",
+                remedy="read before cleanup(), capture again, or open its journal with open_journal()",
+            )
+        return self.projector.tables()
+
+    def table(self, name: str) -> Table[Any]:
+        """One table as it is now."""
+        return self.tables.table(name)
+
+    def index(self) -> Index:
+        """The lookup keys of the tables as they are now."""
+        tables = self.tables
+        if self.indexed is None or self.indexed[0] is not tables:
+            self.indexed = (tables, Index(tables))
+        return self.indexed[1]
+
+    # -- events
+
+    def events(self, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
+        """The stored facts, in order."""
+        self.require_open()
+        return self.journal.events(self.stream, start, stop)
+
+    @property
+    def opened(self) -> StreamOpened:
+        """The stream's first event: when, by which version and where it was written."""
+        first = next(self.events(0, 1)).event
+        assert isinstance(first, StreamOpened)  # the journal refuses a stream that begins otherwise
+        return first
+
+    def require_open(self) -> None:
+        if self.projector is None:
+            self.tables  # noqa: B018  # refuses
+
+    def source_text(self, file: str, first_line: int, qualname: str) -> str | None:
+        """The text of a function of the model as it was when it ran; None where it could not be read."""
+        for code in self.tables.forward.words.codes:
+            if (code.file, code.first_line, code.qualname) == (file, first_line, qualname) and code.source is not None:
+                return bytes(self.journal.payload(self.stream, code.source)).decode(errors="replace")
+        return None
+
+    # -- payloads
+
+    def activation(self, row: int, table: str = "ops") -> Any:
+        """The tensor of an op row as it was when the op returned.
+
+        Live and connected to the autograd graph in the process that captured it, else from the stored bytes.
+
+        Raises:
+            PayloadUnavailableError: ``activation_not_saved``, when the capture kept neither.
+        """
+        ops = self.table(table)
+        overwritten: PayloadUnavailableError | None = None
+        if self.handles is not None:
+            try:
+                tensor = self.handles.tensor(ops.value("value", row))
+            except PayloadUnavailableError as exc:
+                overwritten = exc
+            else:
+                if tensor is not None:
+                    return tensor
+        ref = ops.value("payload_ref", row)
+        if ref is None:
+            raise overwritten or not_saved(ops.value("label", row))
+        try:
+            return self.stored(ref, ops.value("dtype", row), ops.value("shape", row))
+        except JournalError as exc:
+            if exc.code != "payload_not_stored":
+                raise
+            raise overwritten or not_saved(ops.value("label", row)) from exc
+
+    def stored(self, ref: tuple[int, int, tuple[int, ...] | None], dtype: str, shape: tuple[int, ...]) -> Any:
+        """A tensor of its own from the stored bytes that ``ref`` names."""
+        from torchlens.tensors import from_payload  # for cost: the tables are read without torch
+
+        number, offset, strides = ref
+        return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+
+
+def not_saved(label: str) -> PayloadUnavailableError:
+    return PayloadUnavailableError(
+        code="activation_not_saved",
+        problem=f"the activation of {label!r} was not kept",
+        remedy=f"capture again with a save= that matches it, such as save=tl.label({label!r}) or save='all'",
+        label=label,
+    )
