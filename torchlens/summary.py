@@ -17,8 +17,10 @@ __all__ = ["SummaryText", "summary"]
 
 WIDEST_NAME: Final = 44
 WIDEST_SHAPE: Final = 24
-FUNCTIONS: Final = 8
-"""How many functions the line of most frequent ones names."""
+WIDTH: Final = 100
+
+FIRST: Final = 12
+"""Columns of the names of the totals."""
 
 
 class Line(NamedTuple):
@@ -132,7 +134,7 @@ def heading(tables: CaptureTables) -> str:
     given = ", ".join(f"{ops.value('shape', row)} {ops.value('dtype', row)}" for row in inputs[:3])
     more = f" and {len(inputs) - 3} more" if len(inputs) > 3 else ""
     status = tables.fact("status")
-    return cut(f"{tables.fact('model_class_name')} | input {given or 'none'}{more} | {status}", 100)
+    return cut(f"{tables.fact('model_class_name')} | input {given or 'none'}{more} | {status}", WIDTH)
 
 
 def totals(tables: CaptureTables) -> list[str]:
@@ -149,16 +151,20 @@ def totals(tables: CaptureTables) -> list[str]:
         "activations": f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept",
         "time": durations(tables),
     }
-    return [f"{name:<12}{text}" for name, text in facts.items()]
+    return [cut(f"{name:<{FIRST}}{text}", WIDTH) for name, text in facts.items()]
 
 
 def functions(tables: CaptureTables) -> str:
     """The functions that ran most often, with how often."""
     names, computes = tables.ops.column("func_name"), tables.ops.column("is_compute_op")
     counted = Counter(name for name, is_op in zip(names, computes, strict=True) if is_op).most_common()
-    parts = [f"{name} {count}" for name, count in counted[:FUNCTIONS]]
-    others = sum(count for _, count in counted[FUNCTIONS:])
-    return ", ".join([*parts, f"others {others}"] if others else parts)
+    text, left = "", sum(count for _, count in counted)
+    for name, count in counted:
+        part = f"{', ' if text else ''}{name} {count}"
+        if FIRST + len(f"{text}{part}, others {left}") > WIDTH:
+            return f"{text}, others {left}" if text else ""
+        text, left = text + part, left - count
+    return text
 
 
 def durations(tables: CaptureTables) -> str:

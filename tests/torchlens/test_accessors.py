@@ -408,3 +408,15 @@ def test_quantities_keep_their_class_and_print_their_unit() -> None:
     ]
     assert [str(Bytes(n)) for n in (0, 1023, 1 << 20, 5 << 40)] == ["0 B", "1023 B", "1.0 MB", "5.0 TB"]
     assert f"{Bytes(2048)} {Bytes(2048):d}" == "2.0 KB 2048"
+
+
+def test_arguments_come_back_as_python_values() -> None:
+    def model(x: Tensor) -> Tensor:
+        return x[..., 1:].to(torch.float64).transpose(0, 1).flatten(start_dim=0).clamp(min=-1, max=2.5)
+
+    ops = {op.layer_type: op for op in tl.trace(model, torch.ones(2, 3)).ops}
+    assert ops["getitem"].non_tensor_pos_args == [(..., slice(1, None, None))]
+    assert ops["to"].non_tensor_pos_args == [torch.float64]
+    assert ops["transpose"].non_tensor_pos_args == [0, 1]
+    assert ops["flatten"].non_tensor_kwargs == {"start_dim": 0}
+    assert ops["clamp"].non_tensor_kwargs == {"min": -1, "max": 2.5}

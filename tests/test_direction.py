@@ -1,0 +1,189 @@
+"""The imports follow the layout: journal <- projections <- torchlens, and nothing points back.
+
+Read from the sources, not from what happens to be loaded: an import inside a function or under
+``TYPE_CHECKING`` is an arrow like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("journal", "projections", "torchlens")
+
+FORBIDDEN = {
+    "journal": {"torch", "projections", "torchlens"},
+    "projections": {"torch", "torchlens"},
+    "torchlens": set[str](),
+}
+
+READ_SIDE = ("records", "accessors", "lookup", "facade", "summary", "cli", "journal_view")
+"""Files of torchlens that let people read records; they and ``torchlens/capture`` do not know each other."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def all_modules() -> dict[str, Path]:
+    return {module_name(path): path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))}
+
+
+MODULES = all_modules()
+
+
+def imports(path: Path, modules: dict[str, Path]) -> set[str]:
+    """Dotted names that a file imports, of our own modules the file meant and not its package."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(), filename=str(path))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module_name(path).split(".")
+                keep = len(package) - node.level + (path.name == "__init__.py")
+                base = ".".join([*package[:keep], *([base] if base else [])])
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                found.add(inner if inner in modules else base)
+    return found
+
+
+GRAPH = {name: imports(path, MODULES) for name, path in MODULES.items()}
+
+
+def reached(starts: set[str]) -> set[str]:
+    """Our modules that can be got to by following imports."""
+    seen: set[str] = set()
+    waiting = list(starts)
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in GRAPH:
+            continue
+        seen.add(name)
+        waiting.extend(GRAPH[name])
+    return seen
+
+
+def in_capture(name: str) -> bool:
+    return name.startswith("torchlens.capture")
+
+
+def is_read_side(name: str) -> bool:
+    return any(name == f"torchlens.{part}" or name.startswith(f"torchlens.{part}.") for part in READ_SIDE)
+
+
+def test_the_three_packages_are_there() -> None:
+    assert {name.split(".")[0] for name in MODULES} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_import_points_up(name: str) -> None:
+    tops = {target.split(".")[0] for target in GRAPH[name]}
+    assert not tops & FORBIDDEN[name.split(".")[0]]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_import_of_ours_names_something_there(name: str) -> None:
+    ours = {target for target in GRAPH[name] if target.split(".")[0] in PACKAGES}
+    assert ours <= set(MODULES)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter({name: targets & set(MODULES) for name, targets in GRAPH.items()}).prepare()
+    except CycleError as exc:
+        pytest.fail(" -> ".join(exc.args[1]))
+
+
+def test_capture_reaches_nothing_of_the_read_side() -> None:
+    starts = {name for name in MODULES if in_capture(name)}
+    assert starts
+    assert not {name for name in reached(starts) if is_read_side(name)}
+
+
+def test_the_read_side_reaches_nothing_of_capture() -> None:
+    starts = {name for name in MODULES if is_read_side(name)}
+    assert {name.split(".")[1] for name in starts} == set(READ_SIDE)
+    assert not {name for name in reached(starts) if in_capture(name)}
+
+
+def test_an_import_hidden_in_a_function_or_under_type_checking_is_found(tmp_path: Path) -> None:
+    hidden = tmp_path / "late.py"
+    hidden.write_text("if TYPE_CHECKING:\n    import torch\ndef f():\n    from torchlens import capture, trace\n")
+    assert imports(hidden, {"torchlens": hidden, "torchlens.capture": hidden}) == {
+        "torch",
+        "torchlens",
+        "torchlens.capture",
+    }
+
+
+def test_journal_and_projections_load_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None; import journal, projections; print('torchlens' in sys.modules)"
+    assert run_python(code) == "False"
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+# -- __all__ ------------------------------------------------------------------------------------
+
+
+def sort_key(name: str) -> tuple[int, list[int | str]]:
+    """Constants, then classes, then the rest, each in natural order: what ruff's RUF022 writes."""
+    if len(name) > 1 and name.isupper():
+        kind = 0
+    elif name[:1].isupper():
+        kind = 1
+    else:
+        kind = 2
+    return kind, [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def bound_names(path: Path) -> set[str]:
+    """Public names that a file defines or takes from our own packages, at its top level."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
+            found.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return {name for name in found if not name.startswith("_")}
+
+
+WITH_ALL = [name for name, path in MODULES.items() if "\n__all__" in path.read_text()]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_says_what_is_public(package: str) -> None:
+    assert package in WITH_ALL
+
+
+@pytest.mark.parametrize("name", WITH_ALL)
+def test_all_is_sorted_and_every_name_in_it_is_there(name: str) -> None:
+    module = importlib.import_module(name)
+    listed = list(module.__all__)
+    assert listed == sorted(set(listed), key=sort_key)
+    assert [item for item in listed if not hasattr(module, item)] == []
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_ALL if MODULES[name].name == "__init__.py"])
+def test_all_of_a_package_is_complete(name: str) -> None:
+    submodules = {inner.removeprefix(f"{name}.") for inner in MODULES if inner.startswith(f"{name}.")}
+    assert bound_names(MODULES[name]) - submodules <= set(importlib.import_module(name).__all__)
