@@ -49,6 +49,17 @@ VARIABLE_FUNCTIONS: Final = torch._C._VariableFunctions
 VARIABLE_FUNCTION_MODULE: Final = torch._VF
 """``torch._VF`` is an instance and takes attributes; recurrent layers call through it."""
 
+CALLED_THROUGH_MODULE: Final = tuple(
+    """
+    _pack_padded_sequence _pad_packed_sequence alpha_dropout alpha_dropout_ atleast_1d atleast_2d atleast_3d
+    broadcast_tensors cartesian_prod cdist chain_matmul dropout dropout_ einsum feature_alpha_dropout
+    feature_alpha_dropout_ feature_dropout feature_dropout_ frobenius_norm gru gru_cell lstm lstm_cell meshgrid norm
+    nuclear_norm rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell split split_with_sizes stft istft tensordot threshold
+    threshold_ unique_consecutive unique_dim block_diag unravel_index rrelu rrelu_ celu_ multinomial
+    """.split()
+)
+"""The functions that torch's own Python code reaches through ``torch._VF``."""
+
 TENSOR_BASE: Final = torch._C.TensorBase
 OP_PACKET: Final = torch._ops.OpOverloadPacket
 OP_OVERLOAD: Final = torch._ops.OpOverload
@@ -99,7 +110,7 @@ def version_of(tensor: Tensor) -> int | None:
 
 def storage_address(tensor: Tensor) -> int:
     """Identity of the tensor's storage while it lives; addresses are used again after it is freed."""
-    return int(untyped_storage(tensor)._cdata)
+    return untyped_storage(tensor)._cdata
 
 
 def op_writes(op: Any) -> bool:
@@ -130,6 +141,20 @@ def own_buffers(module: nn.Module) -> dict[str, Tensor | None]:
     return module._buffers
 
 
+def set_buffers(module: nn.Module, buffers: dict[str, Any]) -> None:
+    """Exchange the dictionary of a module's buffers, past ``__setattr__``."""
+    module.__dict__["_buffers"] = buffers
+
+
+CALL: Final = "_call_impl"
+"""The method of ``nn.Module`` that calls hooks and forward; ``__call__`` hands on to it."""
+
+
+def is_torchs_own(kind: type) -> bool:
+    """Whether a module class is one of ``torch.nn``."""
+    return kind.__module__.startswith("torch.nn.")
+
+
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
     return module._parameters
 
@@ -137,6 +162,23 @@ def own_parameters(module: nn.Module) -> dict[str, nn.Parameter | None]:
 def own_children(module: nn.Module) -> dict[str, nn.Module | None]:
     return module._modules
 
+
+def only_calls_forward(module: nn.Module) -> bool:
+    """Whether calling the module means calling its forward and nothing else: no hook, no tracing."""
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or _modules._global_forward_hooks
+        or _modules._global_forward_pre_hooks
+        or _modules._global_backward_hooks
+        or _modules._global_backward_pre_hooks
+        or torch._C._get_tracing_state()
+    )
+
+
+_modules: Final = torch.nn.modules.module
 
 Names = tuple[str, ...]
 

@@ -7,7 +7,6 @@ labels are held during the forward, and asked about when it has ended.
 from __future__ import annotations
 
 import contextlib
-import gc
 import platform
 import random
 import sys
@@ -38,7 +37,7 @@ from journal.log import Journal, StreamWriter
 from projections import Projector
 from projections.labels import layer_type
 from projections.selector import Selector
-from torchlens import compat
+from torchlens import collector, compat
 from torchlens.capture import wrap
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
@@ -106,13 +105,10 @@ def capture(journal: Journal, request: Request) -> Captured:
         )
     with _running:
         _owner = threading.get_ident()
-        collecting = gc.isenabled()
-        gc.disable()
         try:
-            return _capture(journal, request)
+            with collector.paused():
+                return _capture(journal, request)
         finally:
-            if collecting:
-                gc.enable()
             _owner = None
 
 
@@ -204,7 +200,6 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 installed_here = True
             sweep.over_globals()
             sweep.over_model(described.modules)
-            instrumented.holders += sweep.holders
             if isinstance(request.model, FunctionModel):
                 sweep.over_function(request.model.fn)
             instrumented.install()
@@ -212,7 +207,6 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             captured.output = recorder.module_called(0, request.forward, args, kwargs)
             wrap.listen(None)
             with compat.NoTorchFunction():
-                instrumented.check_buffers()
                 _returned(recorder, captured.output)
         except Halt as halt:
             wrap.listen(None)

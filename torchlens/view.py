@@ -15,6 +15,7 @@ from journal import Journal
 from journal.errors import JournalError
 from journal.events import Row, Stamped, StreamId, StreamOpened
 from projections import CaptureTables, Projector, Table
+from torchlens import collector
 from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
 from torchlens.lookup import Found, Index
 
@@ -101,7 +102,11 @@ class View(ABC):
                 problem="this trace was cleaned up",
                 remedy="read before cleanup(), capture again, or open its journal with open_journal()",
             )
-        return self.projector.tables()
+        built = self.projector.built
+        if built is not None and built.head == self.projector.source.head():
+            return built
+        with collector.paused():
+            return self.projector.tables()
 
     def table(self, name: str) -> Table[Any]:
         """One table as it is now."""

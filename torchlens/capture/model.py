@@ -1,12 +1,15 @@
 """The model before, during and after a capture: described, its forwards wrapped, everything put back.
 
-Nothing is stored on the model between captures. While one runs, each registered module has a ``forward``
-of ours in its instance dictionary; a module that is not registered gets one at its first call.
+Nothing is stored on the model between captures. While one runs, what calling a module runs and the
+forwards of the model's classes are ours; the root, and an instance that has a forward of its own, have one
+of ours in their dictionaries. A module that is not registered is numbered at its first call. A module with
+buffers has a dictionary of them that tells when one is exchanged.
 """
 
 from __future__ import annotations
 
-import sys
+import functools
+import types
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -127,7 +130,21 @@ OWN_ATTRIBUTES: Final = frozenset((*nn.Module().__dict__, "forward"))
 """What every module has in its instance dictionary; the rest is the user's."""
 
 
-_getframe = sys._getframe
+class Buffers(dict[str, Any]):
+    """A module's buffers, telling when one is exchanged."""
+
+    def __init__(self, held: dict[str, Any]) -> None:
+        super().__init__(held)
+        self.__dict__["told"] = {}
+
+    def watch(self, name: str, tell: Callable[[Any], None]) -> None:
+        self.__dict__["told"][name] = tell
+
+    def __setitem__(self, name: str, buffer: Any) -> None:
+        super().__setitem__(name, buffer)
+        tell = self.__dict__["told"].get(name)
+        if tell is not None:
+            tell(buffer)
 
 
 class Instrumented:
@@ -136,13 +153,15 @@ class Instrumented:
     def __init__(self, described: Description, recorder: Recorder) -> None:
         self._recorder = recorder
         self._described = described
+        self._numbers: dict[int, int] = {}  # number of each module whose class's forward is wrapped, by id
+        self._special: set[int] = set()  # ids of the modules with a forward of ours in their dictionary
+        self._by_class: dict[type, Any] = {}
+        self._originals: dict[Any, Any] = {}  # forward of ours -> the class's
+        self._patched: list[tuple[type, str, Any]] = []
         self._forwards: list[tuple[dict[str, Any], Any]] = []  # instance dictionary, its own forward or MISSING
-        self._plain: list[dict[str, Any]] = []  # instance dictionaries that had no forward
         self._compiled: list[tuple[nn.Module, Any]] = []
-        self._classes: list[tuple[str, Any]] = []
-        self._buffers: dict[tuple[int, str], int] = {}
+        self._watched: list[tuple[nn.Module, dict[str, Any], Buffers]] = []
         self._found: list[nn.Module] = []  # keeps discovered modules, and so their ids, alive
-        self.holders: list[dict[str, Any]] = []  # instance dictionaries that may hold tensors of this forward
         self._next_module = len(described.modules)
 
     def install(self) -> None:
@@ -151,26 +170,53 @@ class Instrumented:
             recorder.adopt_parameter(parameter, number)
         for number, buffer in enumerate(described.buffers):
             recorder.adopt_buffer(buffer, number)
-        plain: dict[type, bool] = {}
-        numbers = recorder.module_numbers
         for number, module in enumerate(described.modules):
-            kind, names = type(module), module.__dict__
-            simple = plain.get(kind)
-            if simple is None:
-                simple = plain[kind] = not compat.may_hide_model(kind)
-            if simple and number and "forward" not in names and compat.COMPILED_CALL not in names:
-                numbers[id(module)] = number
-                names["forward"] = self._forward(number, module.forward)
-                self._plain.append(names)
+            if number and self._forward_of_class(type(module)) and not self._has_its_own(module):
+                self._numbers[id(module)] = number
             else:
                 self._wrap(number, module, root=number == 0)
         for number, (owner, name) in enumerate(described.buffer_names):
-            self._buffers[id(described.modules[owner]), name] = number
-        self._patch("__call__", self._calling())
-        self._patch("__setattr__", self._setting())
+            self._watch(described.modules[owner], name, number)
+        # Not ``__call__``: to set a special method is to visit every subclass there is.
+        self._patch(nn.Module, compat.CALL, self._calling())
+
+    @staticmethod
+    def _has_its_own(module: nn.Module) -> bool:
+        names = module.__dict__
+        return "forward" in names or compat.COMPILED_CALL in names
+
+    def _forward_of_class(self, kind: type[nn.Module]) -> Callable[..., Any] | None:
+        """The forward that modules of this class run, its class's attribute wrapped; None where there is no plain one."""
+        if kind not in self._by_class:
+            plain = None if compat.may_hide_model(kind) else getattr(kind, "forward", None)
+            owner = next((base for base in kind.__mro__ if "forward" in base.__dict__), nn.Module)
+            if not isinstance(plain, types.FunctionType) or owner is nn.Module:
+                plain = None
+            elif plain in self._originals:
+                plain = self._originals[plain]
+            else:
+                made = self._shared_forward(plain)
+                self._originals[made] = plain
+                self._patch(owner, "forward", made)
+            self._by_class[kind] = plain
+        return self._by_class[kind]
+
+    def _shared_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A class's forward, for calls that do not go through ``__call__``."""
+        called, numbers, by_class = self._recorder.module_called, self._numbers, self._by_class
+
+        def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            number = numbers.get(id(module))
+            if number is None or by_class.get(type(module)) is not original:  # reached by super() from a subclass
+                return original(module, *args, **kwargs)
+            return called(number, types.MethodType(original, module), args, kwargs)
+
+        OWN_CODE.add(forward.__code__)
+        return forward
 
     def _wrap(self, number: int, module: nn.Module, *, root: bool = False) -> None:
-        self._recorder.module_numbers[id(module)] = number
+        """Put a forward into the instance's dictionary: for the root, and where the instance is special."""
+        self._special.add(id(module))
         names = module.__dict__
         original = module.forward
         if names.get(compat.COMPILED_CALL) is not None:
@@ -183,17 +229,18 @@ class Instrumented:
             elif compat.is_scripted(module):
                 original = self._opaque(module, original)
         self._forwards.append((names, names.get("forward", MISSING)))
-        names["forward"] = self._root_forward(module, original) if root else self._forward(number, original)
+        names["forward"] = self._root_forward(original) if root else self._own_forward(number, original)
 
-    def _forward(self, number: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _own_forward(self, number: int, original: Callable[..., Any]) -> Callable[..., Any]:
         called = self._recorder.module_called
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return called(number, original, args, kwargs)
 
+        OWN_CODE.add(forward.__code__)
         return forward
 
-    def _root_forward(self, module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _root_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The driver entered the root's first call, around the root's hooks; later ones are calls of their own."""
         recorder, entered = self._recorder, False
 
@@ -219,83 +266,83 @@ class Instrumented:
         OWN_CODE.add(forward.__code__)
         return forward
 
-    def _patch(self, name: str, made: Callable[..., Any]) -> None:
-        self._classes.append((name, vars(nn.Module)[name]))
-        setattr(nn.Module, name, made)
+    def _patch(self, owner: type, name: str, made: Callable[..., Any]) -> None:
+        self._patched.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, made)
 
     def _calling(self) -> Callable[..., Any]:
-        original, recorder, known = vars(nn.Module)["__call__"], self._recorder, self._recorder.module_numbers
+        """What calling a module runs, for the length of the capture.
 
-        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if recorder.is_listening():
-                number = known.get(id(module))
-                if number is None:
-                    number = self._discover(module)
-                recorder.caller = (number, _getframe(1))
+        A module without hooks would only be handed on to its forward: that is done here at once.
+        """
+        original, recorder, called = vars(nn.Module)[compat.CALL], self._recorder, self._recorder.module_called
+        numbers, by_class, only_calls_forward = self._numbers, self._by_class, compat.only_calls_forward
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            number = numbers.get(id(module))
+            if number is None:
+                if id(module) not in self._special and recorder.is_listening():
+                    self._discover(module)
+            elif only_calls_forward(module):
+                return called(number, types.MethodType(by_class[type(module)], module), args, kwargs)
             return original(module, *args, **kwargs)
 
-        OWN_CODE.add(__call__.__code__)
-        return __call__
+        OWN_CODE.add(call.__code__)
+        return call
 
-    def _discover(self, module: nn.Module) -> int:
+    def _discover(self, module: nn.Module) -> None:
         """A module that the model does not register is called for the first time."""
         kind = type(module)
         number = self._next_module
         self._next_module += 1
         self._recorder.plan.discovered(kind.__name__)
         self._found.append(module)
-        self.holders.append(module.__dict__)
         self._recorder.note(
             ModuleSeen(number=number, class_name=kind.__name__, class_qualname=path_of(kind), training=module.training)
         )
         for name, parameter in compat.own_parameters(module).items():
             if parameter is not None and self._recorder.value_of(parameter) is None:
                 self._recorder.meet_parameter(parameter, number, name)
-        self._wrap(number, module)
-        return number
+        if self._forward_of_class(kind) and not self._has_its_own(module):
+            self._numbers[id(module)] = number
+        else:
+            self._wrap(number, module)
 
-    def _setting(self) -> Callable[..., Any]:
-        original, recorder, buffers = vars(nn.Module)["__setattr__"], self._recorder, self._buffers
-        holders = self.holders
+    def _watch(self, module: nn.Module, name: str, number: int) -> None:
+        """Hear of it when ``module``'s buffer ``name`` is exchanged."""
+        held = compat.own_buffers(module)
+        if not isinstance(held, Buffers):
+            watched = Buffers(held)
+            self._watched.append((module, held, watched))
+            compat.set_buffers(module, watched)
+            held = watched
+        held.watch(name, functools.partial(self._assigned, number))
 
-        def __setattr__(module: nn.Module, name: str, value: Any) -> None:
-            original(module, name, value)
-            if type(value) in CONTAINERS:
-                holders.append(module.__dict__)
-            elif isinstance(value, Tensor) and recorder.is_listening():
-                holders.append(module.__dict__)
-                number = buffers.get((id(module), name))
-                if number is not None:
-                    recorder.buffer_assigned(module, name, value, number)
-
-        OWN_CODE.add(__setattr__.__code__)
-        return __setattr__
-
-    def check_buffers(self) -> None:
-        """Notice buffers that were exchanged past ``__setattr__``, as ``_buffers[name] = tensor`` does."""
-        for number, (owner, name) in enumerate(self._described.buffer_names):
-            module = self._described.modules[owner]
-            held = compat.own_buffers(module).get(name)
-            if held is not None:
-                self._recorder.buffer_assigned(module, name, held, number)
+    def _assigned(self, number: int, buffer: Any) -> None:
+        if isinstance(buffer, Tensor) and self._recorder.is_listening():
+            self._recorder.buffer_assigned(buffer, number)
 
     def restore(self) -> None:
         """Put everything back, and take the slots off tensors that the model stored on itself."""
-        for name, original in self._classes:
-            setattr(nn.Module, name, original)
-        for names in self._plain:
-            names.pop("forward", None)
+        for owner, name, original in reversed(self._patched):
+            setattr(owner, name, original)
         for names, own in self._forwards:
             if own is MISSING:
                 names.pop("forward", None)
             else:
                 names["forward"] = own
+        for module, own_buffers, watched in self._watched:
+            own_buffers.clear()
+            own_buffers.update(watched)
+            compat.set_buffers(module, own_buffers)
         for module, compiled in self._compiled:
             module.__dict__[compat.COMPILED_CALL] = compiled
         self._recorder.clear_slots()
-        for names in self.holders:
-            for name in names.keys() - OWN_ATTRIBUTES:
-                _clear(names[name])
+        for module in (*self._described.modules, *self._found):
+            if not compat.is_torchs_own(type(module)):  # torch's own modules store no activation on themselves
+                names = module.__dict__
+                for name in names.keys() - OWN_ATTRIBUTES:
+                    _clear(names[name])
 
 
 def _clear(value: Any) -> None:
@@ -313,7 +360,6 @@ def _clear(value: Any) -> None:
 
 
 MISSING: Final = object()
-CONTAINERS: Final = frozenset((list, tuple, dict, set))
 
 
 class FunctionModel(nn.Module):

@@ -51,6 +51,8 @@ OP: Final = OpExecuted.type_id
 ENTERED: Final = ModuleEntered.type_id
 LEFT: Final = ModuleLeft.type_id
 BRANCH: Final = BranchTaken.type_id
+BUFFER_SEEN: Final = BufferSeen.type_id
+CONSTANT_SEEN: Final = ConstantSeen.type_id
 
 # Names of this module are found faster than attributes of another.
 _get_ident = threading.get_ident
@@ -59,6 +61,9 @@ _grad_enabled = compat.grad_enabled
 _inference_enabled = compat.inference_enabled
 _any_autocast_enabled = compat.any_autocast_enabled
 _storage_address = compat.storage_address
+MAX_TOUCHED_NODES: Final = compat.MAX_TOUCHED_NODES
+
+Parameter = nn.Parameter
 
 How = Literal["inplace", "fused", "reassign"]
 
@@ -95,21 +100,21 @@ class Recorder:
         "_flight",
         "_functions",
         "_last_error",
-        "_param_storage",
+        "_param_storages",
+        "_params",
         "_pending",
-        "_resident",
+        "_held_residents",
+        "_residents",
+        "_resident_storages",
         "_storages",
         "_tagged",
-        "_touched",
         "_value_storage",
         "_writers",
         "call",
-        "caller",
         "calls",
         "first_node",
         "held",
         "keeper",
-        "module_numbers",
         "nodes",
         "number",
         "paused",
@@ -136,7 +141,6 @@ class Recorder:
         self.storages = 0  # the next storage number
         self.calls = 0  # the next module call number
         self.call = -1  # the innermost running module call
-        self.caller: tuple[int, Any] | None = None  # a module whose forward comes next, and the frame that called it
         self.stack: list[tuple[int, int]] = []  # (module, call) from the root inwards
         self.nodes: dict[Any, int] = {}
         self.held: set[int] = set()  # values pinned until it is known whether they are wanted
@@ -144,16 +148,19 @@ class Recorder:
         self._chunk = writer.chunk_size
         self._functions: dict[Function, int] = {}
         self._storages: dict[int, int] = {}  # address -> number; an address may be used again, see _storage_of
-        self._resident: dict[int, int] = {}  # address -> number, of storages that outlive the forward
+        self._resident_storages: dict[int, int] = {}  # address -> number, of storages that outlive the forward
         self._value_storage: list[int | None] = []
-        self._param_storage: dict[int, int | None] = {}
+        self._params: list[Tensor] = []
+        # Parameters, buffers and constants outlive the capture: their numbers stand here by id and not in
+        # a slot on them, and the tensors are held so that the ids stay theirs.
+        self._residents: dict[int, int] = {}
+        self._held_residents: list[Tensor] = []
+        self._param_storages: dict[int, int | None] = {}
         self._writers: dict[int, int] = {}  # storage number -> value that wrote it last
         self._buffer_by_id: dict[int, tuple[int, Tensor]] = {}
         self._buffer_versions: dict[int, int] = {}
-        self.module_numbers: dict[int, int] = {}
-        self._tagged: list[Tensor] = []  # long-lived tensors whose slot must be cleared afterwards
+        self._tagged: list[Tensor] = []  # residents that got a slot, as results of a call that wrote them
         self._last_error = 0
-        self._touched = 0
         self._flight = flight
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
         self.sites = CallSites(self.note, self._keep_source, Recorder.module_called.__code__)
@@ -180,10 +187,9 @@ class Recorder:
     # -- numbering -------------------------------------------------------------------------------
 
     def adopt_parameter(self, parameter: Tensor, number: int) -> None:
-        """Give a parameter its number before the forward."""
-        parameter._torchlens_value = (self.number, -1 - number)  # type: ignore[attr-defined]
-        self._tagged.append(parameter)
-        self._param_storage[number] = self._resident_storage(parameter)
+        """Give a parameter its number."""
+        self._residents[id(parameter)] = -1 - number
+        self._params.append(parameter)
 
     def adopt_buffer(self, buffer: Tensor, number: int) -> None:
         """Remember a buffer; its first reading makes it a value."""
@@ -192,7 +198,9 @@ class Recorder:
     def value_of(self, tensor: Tensor) -> int | None:
         """The number this capture knows the tensor by; None where it has not met it."""
         tag = getattr(tensor, "_torchlens_value", None)
-        return tag[1] if tag is not None and tag[0] == self.number else None
+        if tag is not None and tag[0] == self.number:
+            return tag[1]
+        return self._residents.get(id(tensor))
 
     def _label(self, tensor: Tensor, storage: int | None) -> int:
         value = self.values
@@ -201,30 +209,47 @@ class Recorder:
         tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
         return value
 
-    def _storage_number(self, value: int) -> int | None:
-        return self._value_storage[value] if value >= 0 else self._param_storage.get(-1 - value)
+    def _reside(self, tensor: Tensor, storage: int | None) -> int:
+        """Number a tensor that outlives the capture."""
+        value = self.values
+        self.values = value + 1
+        self._value_storage.append(storage)
+        self._residents[id(tensor)] = value
+        self._held_residents.append(tensor)
+        return value
 
-    def _storage_of(self, tensor: Tensor, inputs: list[int]) -> tuple[int | None, int | None]:
-        """Storage number of a result, and the input whose storage it shares.
+    def _storage_number(self, value: int) -> int | None:
+        return self._value_storage[value] if value >= 0 else self._param_storage(-1 - value)
+
+    def _param_storage(self, number: int) -> int | None:
+        """Storage number of a parameter, found when it is first asked for."""
+        if number not in self._param_storages:
+            self._param_storages[number] = self._resident_storage(self._params[number])
+        return self._param_storages[number]
+
+    def _storage_at(self, address: int, tensor: Tensor, inputs: list[int]) -> tuple[int, int | None]:
+        """Storage number of a result at this address, and the input whose storage it shares.
 
         A known address counts only if a living input has it: a freed storage's address is used again.
         """
-        try:
-            address = _storage_address(tensor)
-        except (RuntimeError, NotImplementedError):
-            return None, None
         known = self._storages.get(address)
+        if known is None and (len(inputs) == 1 or compat.is_view(tensor)):
+            for value in inputs:  # perhaps another name for a parameter whose memory was not asked for yet
+                self._storage_number(value)
+            known = self._storages.get(address)
         if known is not None:
             for value in inputs:
                 if self._storage_number(value) == known:
                     return known, value
-        number = self.storages
+        number = self._storages[address] = self.storages
         self.storages = number + 1
-        self._storages[address] = number
         return number, None
 
     def _meet(self, tensor: Tensor) -> int:
-        """Number of a tensor without a slot: a buffer's first reading, a parameter or a constant."""
+        """Number of a tensor without a slot: a parameter, a buffer's first reading, or a constant."""
+        value = self._residents.get(id(tensor))
+        if value is not None:
+            return value
         known = self._buffer_by_id.get(id(tensor))
         if known is not None and known[1] is tensor:
             return self._read_buffer(tensor, known[0])
@@ -234,11 +259,10 @@ class Recorder:
         made_by = None if node is None or node in self.nodes else type(node).__name__
         inside = made_by is not None and compat.made_since(node, self.first_node)
         storage = self._resident_storage(tensor)
-        value = self._label(tensor, storage)
-        self._tagged.append(tensor)
+        value = self._reside(tensor, storage)
         payload = self._payload(value, tensor, storage, self.plan.constant, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
-        self.note(ConstantSeen(value=Value(value), made_by=made_by, inside=inside, description=description))
+        self._append((CONSTANT_SEEN, monotonic_ns(), value, made_by, inside, description))
         return value
 
     def _resident_storage(self, tensor: Tensor) -> int | None:
@@ -247,15 +271,15 @@ class Recorder:
             address = _storage_address(tensor)
         except (RuntimeError, NotImplementedError):
             return None
-        number = self._resident.get(address)
+        number = self._resident_storages.get(address)
         if number is None:
-            number = self._resident[address] = self._storages[address] = self.storages
+            number = self._resident_storages[address] = self._storages[address] = self.storages
             self.storages = number + 1
         return number
 
     def meet_parameter(self, parameter: Tensor, module: int | None, attribute: str | None) -> int:
         """Give a parameter that the model does not register its number."""
-        number = len(self._param_storage)
+        number = len(self._params)
         self.adopt_parameter(parameter, number)
         row = parameter_row("", parameter, ())
         self.note(ParameterSeen(number=number, module=module, attribute=attribute, description=row))
@@ -265,11 +289,10 @@ class Recorder:
         version = self._buffer_versions.get(number, 0) + 1
         self._buffer_versions[number] = version
         storage = self._resident_storage(buffer)
-        value = self._label(buffer, storage)
-        self._tagged.append(buffer)
+        value = self._reside(buffer, storage)
         payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1), private=True)
         description = self._describe(buffer, storage, None, None, (), payload)
-        self.note(BufferSeen(value=Value(value), buffer=number, version=version, description=description))
+        self._append((BUFFER_SEEN, monotonic_ns(), value, number, version, description))
         return value
 
     # -- describing ------------------------------------------------------------------------------
@@ -286,14 +309,12 @@ class Recorder:
         grad_fn = grad_slot = grad_node = None
         requires_grad = tensor.requires_grad
         if requires_grad:
-            node = tensor.grad_fn if self._touched < compat.MAX_TOUCHED_NODES else None
+            nodes = self.nodes
+            node = tensor.grad_fn if len(nodes) < MAX_TOUCHED_NODES else None
             if node is not None:
                 grad_fn = type(node).__name__
                 grad_slot = tensor.output_nr
-                grad_node = self.nodes.get(node)
-                if grad_node is None:
-                    self._touched = grad_node = len(self.nodes)
-                    self.nodes[node] = grad_node
+                grad_node = nodes.setdefault(node, len(nodes))
         kind = type(tensor)
         if storage is None:
             return self._describe_odd(tensor, requires_grad, grad_fn, grad_slot, grad_node, path, payload, same_as)
@@ -371,7 +392,6 @@ class Recorder:
             return
         storage = self._resident_storage(tensor)
         value = self._label(tensor, storage)
-        self._tagged.append(tensor)
         payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1))
         description = self._describe(tensor, storage, None, None, (), payload)
         self.note(InputSeen(value=Value(value), path=path, was_parameter=was_parameter, description=description))
@@ -386,9 +406,14 @@ class Recorder:
         template: list[Any] = []
         for item in args:
             kind = type(item)
-            if kind is Tensor or kind is nn.Parameter:
+            if kind is Tensor:
                 tag = getattr(item, "_torchlens_value", None)
                 inputs.append(tag[1] if tag is not None and tag[0] == number else self._meet(item))
+                tensors.append(item)
+                template.append(HOLE)
+            elif kind is Parameter:
+                value = self._residents.get(id(item))
+                inputs.append(self._meet(item) if value is None else value)
                 tensors.append(item)
                 template.append(HOLE)
             elif kind in PLAIN:
@@ -635,17 +660,25 @@ class Recorder:
                 if other is tensor:
                     same_as = position
                     break
+            view_of = None
             if same_as is None:
-                storage, view_of = self._storage_of(tensor, inputs)
+                try:
+                    address = _storage_address(tensor)
+                except (RuntimeError, NotImplementedError):
+                    storage = None
+                else:  # a new address is the usual case, and is no other value's
+                    if address in self._storages or (inputs and min(inputs) < 0):
+                        storage, view_of = self._storage_at(address, tensor, inputs)
+                    else:
+                        storage = self._storages[address] = self.storages
+                        self.storages = storage + 1
             else:
                 view_of = inputs[same_as]
                 storage = self._storage_number(view_of)
-                if storage is None:
-                    storage, _ = self._storage_of(tensor, inputs)
             value = self.values
             self.values = value + 1
             self._value_storage.append(storage)
-            if type(tensor) is not nn.Parameter:
+            if type(tensor) is not Parameter:
                 try:
                     tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
                 except AttributeError:  # a subclass without a dictionary
@@ -655,7 +688,8 @@ class Recorder:
             if keep is not NEVER:
                 payload = self._payload(value, tensor, storage, keep)
             outputs.append(self._describe(tensor, storage, view_of, same_as, path, payload))
-        self._append(
+        pending = self._pending
+        pending.append(
             (
                 OP,
                 start,
@@ -677,6 +711,8 @@ class Recorder:
                 rng,
             )
         )
+        if len(pending) >= self._chunk:
+            self.writer.flush()
         if written:
             self._was_written(inputs, tensors, written, first)
         if plan.stop is not None and plan.stops(self, function, first, len(outputs)):
@@ -693,6 +729,8 @@ class Recorder:
         """From now on every name for the written memory reads from the call that wrote it."""
         for position in written:
             tensor = tensors[position]
+            if id(tensor) in self._residents:
+                self._tagged.append(tensor)
             storage = self._storage_number(inputs[position])
             if storage is not None:
                 self._writers[storage] = first
@@ -707,8 +745,8 @@ class Recorder:
         self._buffer_versions[number] = version
         before = self.value_of(buffer)
         storage = self._resident_storage(buffer) if before is None else self._storage_number(before)
-        value = self._label(buffer, storage)
-        self._tagged.append(buffer)
+        clear_slot(buffer)
+        value = self._reside(buffer, storage)
         if storage is not None:
             self._writers[storage] = value
         payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1), private=True)
@@ -803,11 +841,6 @@ class Recorder:
         if self.paused or _get_ident() != self.thread:
             return original(*args, **kwargs)
         outer = self.call
-        if self.caller is not None and self.caller[0] == number:
-            caller = self.caller[1]
-            self.caller = None
-        else:  # forward was called directly
-            caller = _getframe(2)
         inputs: list[int] = []
         if len(args) == 1 and not kwargs and type(args[0]) is Tensor:
             template, named = ONE_TENSOR, ()
@@ -815,8 +848,7 @@ class Recorder:
             inputs.append(tag[1] if tag is not None and tag[0] == self.number else self._meet(args[0]))
         else:
             template, named = self.take(args, kwargs, inputs, [])
-        site = self.sites.at(caller) if self.stack else None
-        del caller  # a frame that outlives its call keeps everything in it alive
+        site = self.sites.at(_getframe(2)) if self.stack else None
         writers = self._last_writers(inputs) if self._writers else None
         call = self.calls
         self.calls = call + 1
@@ -867,7 +899,7 @@ class Recorder:
             if self.plan.wants_exit(self, call, value, untouched=value in inputs):
                 kept[value] = self.keeper.keep(value, tensor, self._storage_number(value))
 
-    def buffer_assigned(self, module: nn.Module, name: str, tensor: Tensor, number: int) -> None:
+    def buffer_assigned(self, tensor: Tensor, number: int) -> None:
         """``module.name = tensor`` replaced a registered buffer."""
         known = self._buffer_by_id.get(id(tensor))
         if known is not None and known[1] is tensor:
@@ -906,13 +938,15 @@ class Recorder:
                 self.note(PayloadKept(value=Value(value), payload=payload))
 
     def clear_slots(self) -> None:
-        """Take the slot off every long-lived tensor that got one, and undo the cycle that keeps this alive."""
-        self.caller = None
+        """Take the slots off tensors that outlive the capture, and undo the cycle that keeps this alive."""
         self.sites.close()
         for tensor in self._tagged:
             clear_slot(tensor)
         self._tagged.clear()
         self._buffer_by_id.clear()
+        self._residents.clear()
+        self._held_residents.clear()
+        self._params.clear()
 
 
 def _was_written(tensor: Tensor, version: int | None) -> bool:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from torchlens.capture.model import CONTAINERS, OWN_ATTRIBUTES
+from torchlens import compat
+from torchlens.capture.model import OWN_ATTRIBUTES
 from torchlens.capture.wrap import wrappers
 
 CALLABLES: Final = frozenset(
@@ -38,7 +39,6 @@ class Sweep:
     """The exchanges of one capture; ``restore`` takes each back."""
 
     def __init__(self) -> None:
-        self.holders: list[dict[str, Any]] = []  # instance dictionaries with tensors or containers of the user's
         self._undo: list[Callable[[], Any]] = []
         self._wrapped = wrappers().by_original
 
@@ -81,21 +81,21 @@ class Sweep:
             _global_hits.pop(name, None)
 
     def over_model(self, modules: Iterable[nn.Module]) -> None:
-        classes: dict[type, None] = {}
+        classes: dict[type, bool] = {}  # whether another instance of the class need not be looked at
         for module in modules:
-            classes[type(module)] = None
+            kind = type(module)
+            if classes.get(kind):
+                continue
             names = module.__dict__
-            holds = False
+            found = False
             for name in names.keys() - OWN_ATTRIBUTES:
                 value = names[name]
                 known = type(value)
                 if known in KINDS:
+                    found = True
                     if self._hit(value):
                         self._in_mapping(names, [name])
-                elif known is Tensor or known in CONTAINERS:
-                    holds = True
-            if holds:
-                self.holders.append(names)
+            classes[kind] = not found and compat.is_torchs_own(kind)
         for kind in classes:
             for base in kind.__mro__:
                 if base is not object and base.__module__.partition(".")[0] not in OWN_PACKAGES:

@@ -96,8 +96,8 @@ class Wrappers:
             self._space(vars(namespace), pairs)
         variable = [
             (name, self.by_original[id(original)], original)
-            for name in dir(compat.VARIABLE_FUNCTIONS)
-            if id(original := getattr(compat.VARIABLE_FUNCTIONS, name)) in self.by_original
+            for name in compat.CALLED_THROUGH_MODULE
+            if id(original := getattr(compat.VARIABLE_FUNCTIONS, name, None)) in self.by_original
         ]
         self._space(vars(compat.VARIABLE_FUNCTION_MODULE), variable)
         for name, original in functions.tensor_methods():
