@@ -27,8 +27,9 @@ import hashlib
 import os
 import secrets
 import struct
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event as Signal
 from threading import RLock, Thread
@@ -200,10 +201,46 @@ def disown() -> None:
         INHERITED[key] = environment
     OPEN.clear()
     GUARDS[0] = RLock()
+    FLUSHER.reset()
 
 
 atexit.register(leave_all)
 os.register_at_fork(after_in_child=disown)
+
+
+class Flusher:
+    """One thread a process, which flushes and commits what has waited for half a second in any journal."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, as in a forked child, where the thread is the parent's."""
+        self.kept: set[Environment] = set()
+        self.wanted = Signal()
+        self.thread: Thread | None = None
+
+    def keep(self, environment: Environment) -> None:
+        self.kept.add(environment)
+        self.wanted.set()
+        if self.thread is None:
+            self.thread = Thread(target=self.run, name="journal-flush", daemon=True)
+            self.thread.start()
+
+    def leave(self, environment: Environment) -> None:
+        self.kept.discard(environment)
+        if not self.kept:
+            self.wanted.clear()
+
+    def run(self) -> None:
+        while True:
+            self.wanted.wait()
+            time.sleep(COMMIT_SECONDS)
+            for environment in tuple(self.kept):
+                environment.flush_waiting()
+
+
+FLUSHER: Final = Flusher()
 
 
 class Environment(Shelf):
@@ -222,7 +259,6 @@ class Environment(Shelf):
         self.waiting_bytes = 0
         self.lease: Lease | None = None
         self.env: Any = None
-        self.stop = Signal()
         self.id = b""
         if writing:
             self.open_to_write()
@@ -264,9 +300,8 @@ class Environment(Shelf):
             lease.release()
             raise
         self.lease = lease
-        self.stop = Signal()
         self.machine.step(WriterStep.REOPEN)
-        Thread(target=self.keep_young, args=(self.stop,), name="journal-flush", daemon=True).start()
+        FLUSHER.keep(self)
 
     def write_too(self, sync: Sync) -> None:
         """A user that writes joins: open for writing if nobody wrote, and flush as much as the strictest asks."""
@@ -344,7 +379,7 @@ class Environment(Shelf):
                 with self.failures("write"):
                     self.env.sync(True)
             self.machine.step(WriterStep.SEAL)
-            self.stop.set()
+            FLUSHER.leave(self)
             with self.segments.lock:
                 self.segments.stop()
             if self.lease is not None:
@@ -353,28 +388,25 @@ class Environment(Shelf):
 
     def shut(self) -> None:
         with self.lock:
-            self.stop.set()
+            FLUSHER.leave(self)
             self.disconnect()
             self.segments.close()
 
     def disown(self) -> None:
         self.is_forked = True
-        self.stop.set()
         if self.lease is not None:
             self.lease.disown()
 
-    def keep_young(self, stop: Signal) -> None:
-        """Flush and commit what has waited for half a second. What fails is tried again by the next flush."""
-        while not stop.wait(COMMIT_SECONDS):
-            try:
-                with self.lock:
-                    writers = [writer for writer in self.writers.values() if writer.durability == "batch"]
-                    for writer in writers:
-                        writer.flush()
-                    if writers:
-                        self.commit()
-            except JournalError:  # noqa: PERF203 - the rows are still there, and the next flush says what is wrong
-                continue
+    def flush_waiting(self) -> None:
+        """Flush and commit what has waited. What fails is tried again by the next flush, which says what is wrong."""
+        with suppress(JournalError), self.lock:
+            if self.lease is None:
+                return
+            writers = [writer for writer in self.writers.values() if writer.durability == "batch"]
+            for writer in writers:
+                writer.flush()
+            if writers:
+                self.commit()
 
     # refusing
 
@@ -458,6 +490,8 @@ class Environment(Shelf):
                 return
             if self.sync == "all":
                 self.segments.sync()
+            else:
+                self.segments.push()
             with self.failures("write"):
                 while True:
                     try:

@@ -582,3 +582,15 @@ def test_a_process_that_ends_without_closing_seals_what_it_wrote(path: Path) -> 
     assert values(one) == list(range(1000))
     assert bytes(one.payload(StreamId(0), 0)) == b"payload"
     one.close()
+
+
+def test_small_payloads_gather_without_changing_places(tmp_path: Path) -> None:
+    journal = open_for_writing(tmp_path / "many.journal")
+    writer = journal.open_stream(opened())
+    sizes = [100, 30_000, 40_000, 1, 0, 5, 100_000, 31_000] * 40
+    kept = {writer.keep(bytes([number % 251]) * size): (number, size) for number, size in enumerate(sizes)}
+    for number, (value, size) in kept.items():
+        assert bytes(journal.payload(writer.stream, number)) == bytes([value % 251]) * size
+    writer.close()
+    journal.close()
+    assert sum(file.stat().st_size for file in (tmp_path / "many.journal" / "segments").iterdir()) == sum(sizes)
