@@ -100,7 +100,7 @@ class LmdbJournal(JournalUser):
     def path(self) -> str:
         return str(self.environment.folder)
 
-    def open_stream(self, opened: StreamOpened) -> Writer:
+    def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
         self.check()
         if self.readonly:
             raise JournalError(
@@ -109,7 +109,7 @@ class LmdbJournal(JournalUser):
                 remedy="open it for writing",
                 path=self.path,
             )
-        return self.begin(opened, 1 if self.durability == "event" else CHUNK_ROWS, self.durability)
+        return self.begin(opened, time_ns, 1 if self.durability == "event" else CHUNK_ROWS, self.durability)
 
     def check(self) -> None:
         super().check()

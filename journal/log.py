@@ -100,8 +100,8 @@ class Journal(Protocol):
         """Directory of the journal; None for one in memory."""
         ...
 
-    def open_stream(self, opened: StreamOpened) -> StreamWriter:
-        """Begin a stream with this event, its number 0."""
+    def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> StreamWriter:
+        """Begin a stream with this event, its number 0, at a time of the monotonic clock; now, by default."""
         ...
 
     def streams(self) -> list[StreamInfo]:
@@ -233,13 +233,13 @@ class Shelf:
 
     # writing
 
-    def begin(self, opened: StreamOpened, chunk_size: int, durability: str) -> Writer:
+    def begin(self, opened: StreamOpened, time_ns: int | None, chunk_size: int, durability: str) -> Writer:
         self.check_writable()
         with self.lock:
             stream = StreamId(self.stream_count())
             self.written_by = opened.written_by
             writer = self.writers[stream] = Writer(self, stream, opened, chunk_size, durability)
-            writer.append(opened)
+            writer.append(opened, time_ns)
             writer.flush()  # a chunk of its own, so that listing streams reads little
         return writer
 
@@ -433,9 +433,9 @@ class JournalUser:
         self.shelf = shelf
         self.opened_here: list[Writer] = []
 
-    def begin(self, opened: StreamOpened, chunk_size: int, durability: str) -> Writer:
+    def begin(self, opened: StreamOpened, time_ns: int | None, chunk_size: int, durability: str) -> Writer:
         self.opened_here = [writer for writer in self.opened_here if not writer.closed]
-        writer = self.shelf.begin(opened, chunk_size, durability)
+        writer = self.shelf.begin(opened, time_ns, chunk_size, durability)
         self.opened_here.append(writer)
         return writer
 
@@ -541,8 +541,8 @@ class MemoryJournal(JournalUser):
     def path(self) -> None:
         return None
 
-    def open_stream(self, opened: StreamOpened) -> Writer:
-        return self.begin(opened, CHUNK_ROWS, "close")
+    def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
+        return self.begin(opened, time_ns, CHUNK_ROWS, "close")
 
     def close(self) -> None:
         for writer in self.opened_here:

@@ -186,7 +186,7 @@ class Instrumented:
         return "forward" in names or compat.COMPILED_CALL in names
 
     def _forward_of_class(self, kind: type[nn.Module]) -> Callable[..., Any] | None:
-        """The forward that modules of this class run, its class's attribute wrapped; None where there is no plain one."""
+        """What modules of this class run, its class attribute wrapped; None where that is no plain function."""
         if kind not in self._by_class:
             plain = None if compat.may_hide_model(kind) else getattr(kind, "forward", None)
             owner = next((base for base in kind.__mro__ if "forward" in base.__dict__), nn.Module)

@@ -1,0 +1,186 @@
+"""Laws over real captures: the same events give the same records, wherever they are kept and however folded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import torchlens as tl
+from journal import Journal, MemoryJournal, Row, StreamId, open_for_writing
+from journal.events import StreamOpened
+from projections import Projector, fingerprint
+
+STEPS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "linear": lambda self, x: self.fc(x),
+    "norm": lambda self, x: self.bn(x),
+    "relu_": lambda self, x: torch.relu_(x * 1),
+    "loop": lambda self, x: sum((torch.tanh(x) * k for k in range(3)), x),
+    "view": lambda self, x: x.view(-1, 2, 2).transpose(1, 2).reshape(-1, 4),
+    "write": lambda self, x: (x * 2).index_fill_(1, torch.tensor([0]), 1.0),
+    "chunk": lambda self, x: torch.cat(x.chunk(2, 1)[::-1], 1),
+    "max": lambda self, x: x + x.max(1, keepdim=True).values,
+    "drop": lambda self, x: self.drop(x),
+    "same": lambda self, x: self.same(x),
+    "branch": lambda self, x: x + 1 if x.sum() > 0 else x - 1,
+    "dead": lambda self, x: (torch.ones(3).sum(), x.sin(), x)[2],
+}
+
+
+class Built(nn.Module):
+    """A model of named steps."""
+
+    def __init__(self, steps: Sequence[str]) -> None:
+        super().__init__()
+        self.steps = steps
+        self.fc, self.bn, self.drop, self.same = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.3), nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for step in self.steps:
+            x = STEPS[step](self, x)
+        return x
+
+
+models = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8).map(Built)
+
+
+class Held:
+    """Rows as a source of folds."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.held = rows
+
+    def head(self) -> int:
+        return len(self.held)
+
+    def rows(self, start: int, stop: int | None = None) -> Iterable[Sequence[Row]]:
+        yield self.held[start:stop]
+
+    def row(self, at: int) -> Row:
+        return self.held[at]
+
+
+def rows_of(trace: tl.Trace) -> list[Row]:
+    return [row for run in trace.journal.rows(trace.stream) for row in run]
+
+
+@given(models)
+@settings(max_examples=25, deadline=None)
+def test_records_keep_their_promises_on_every_model(model: Built) -> None:
+    trace = tl.trace(model, torch.randn(3, 4))
+    trace.check_metadata_invariants()
+    assert trace.outcome.status == "complete"
+
+
+@given(models, st.data())
+@settings(max_examples=15, deadline=None)
+def test_a_fold_in_pieces_is_the_fold_at_once(model: Built, data: st.DataObject) -> None:
+    rows = rows_of(tl.trace(model, torch.randn(3, 4)))
+    at_once = fingerprint(Projector(Held(rows)).tables())
+    source = Held(rows)
+    projector = Projector(source)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    for cut in cuts:
+        source.held = rows[:cut]
+        projector.tables()
+    source.held = rows
+    assert fingerprint(projector.tables()) == at_once
+
+
+def copied(trace: tl.Trace, journal: Journal) -> StreamId:
+    """The events of a trace, each with its time, in a stream of another journal."""
+    stamped = list(trace.journal.events(trace.stream))
+    opened = stamped[0].event
+    assert isinstance(opened, StreamOpened)
+    writer = journal.open_stream(opened, stamped[0].time_ns)
+    for one in stamped[1:]:
+        writer.append(one.event, one.time_ns)
+    writer.close()
+    return writer.stream
+
+
+def test_memory_disk_and_another_process_agree(tmp_path: Path) -> None:
+    trace = tl.trace(Built(sorted(STEPS)), torch.randn(3, 4), save=[])
+    memory = MemoryJournal()
+    assert tl.Trace(memory, copied(trace, memory)).fingerprint == trace.fingerprint
+    path = tmp_path / "run.journal"
+    disk = open_for_writing(path)
+    copied(trace, disk)
+    disk.close()
+    script = f"import torchlens as tl; print(tl.load({str(path)!r}).fingerprint)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == trace.fingerprint
+
+
+@pytest.mark.parametrize("durability", ["close", "batch", "event"])
+def test_a_journaled_capture_reads_back_as_it_was(tmp_path: Path, durability: Any) -> None:
+    model = Built(sorted(STEPS)).eval()
+    x = torch.randn(3, 4)
+    live = tl.trace(model, x, journal=tl.JournalOptions(str(tmp_path / "run.journal"), durability=durability))
+    values = {op.label: op.out for op in live.ops if op.has_saved_activation}
+    mark = live.fingerprint
+    live.cleanup()
+    loaded = tl.load(tmp_path / "run.journal")
+    assert loaded.fingerprint == mark
+    assert loaded.ops.labels
+    for label, value in values.items():
+        assert torch.equal(loaded.ops[label].out, value), label
+    with pytest.raises(tl.TorchLensError) as refused:
+        _ = loaded.output
+    assert refused.value.code == "output_not_stored"
+    loaded.cleanup()
+
+
+def test_captures_of_one_journal_stand_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "many.journal"
+    model = nn.Linear(2, 2)
+    traces = [tl.trace(model, torch.full((1, 2), float(k)), journal=path, name=f"run {k}") for k in range(3)]
+    assert [trace["input_1"].out[0, 0].item() for trace in traces] == [0, 1, 2]
+    with tl.open_journal(path) as view:
+        assert [capture.trace_label for capture in view.captures] == ["run 0", "run 1", "run 2"]
+        assert [capture["input_1"].out[0, 0].item() for capture in view.captures] == [0, 1, 2]
+    for trace in traces:
+        trace.cleanup()
+
+
+def test_a_capture_killed_in_a_kernel_leaves_a_partial_trace(tmp_path: Path) -> None:
+    path = tmp_path / "killed.journal"
+    script = textwrap.dedent(
+        f"""
+        import os, signal, torch, torchlens as tl
+        class Dies(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(4, 4)
+            def forward(self, x):
+                for k in range(1000):
+                    x = torch.tanh(self.fc(x))
+                    if k == 700:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return x
+        tl.trace(Dies(), torch.ones(2, 4), journal=tl.JournalOptions({str(path)!r}, durability="event"))
+        """
+    )
+    ended = subprocess.run([sys.executable, "-c", script], check=False)
+    assert ended.returncode == -9
+    trace = tl.load(path)
+    assert trace.outcome.status == "unfinished"
+    assert not trace.output_layers
+    assert trace.ops.labels[-1] == "tanh_1_2:701"
+    assert torch.equal(trace.ops[-1].out, torch.tanh(trace.ops[-2].out))
+    trace.check_metadata_invariants()
+    trace.cleanup()
+    again = tl.trace(nn.Linear(4, 4), torch.ones(1, 4), journal=path)  # the next capture goes on after it
+    assert again.outcome.status == "complete"
+    with tl.open_journal(path) as view:
+        assert [capture.outcome.status for capture in view.captures] == ["unfinished", "complete"]
+    again.cleanup()
