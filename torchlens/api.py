@@ -270,7 +270,7 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
             raise _not_live(repr(stop))
         return Stop(text=repr(stop), matches=lambda facts: stop.live(facts) is True)
     if callable(stop):
-        return Stop(text=_text(stop), matches=checked(stop))
+        return Stop(text=_text(stop), matches=checked(stop), exploratory=True)
     raise ConfigurationError(
         code="stop_after_type_invalid",
         problem=f"stop_after= got {type(stop).__name__}",
@@ -289,7 +289,7 @@ def _not_live(text: str) -> ConfigurationError:
 
 
 def _never_stopped(stop: Stop) -> None:
-    if stop.matches is not None and not stop.text.startswith(("func", "module", "in_module")):
+    if stop.exploratory:
         warnings.warn(
             TorchLensWarning(
                 code="stop_after_never_fired_callable",

@@ -16,6 +16,8 @@ DTYPE_WORD: Final[dict[torch.dtype, str]] = {
 }
 """The word an event carries for each dtype."""
 
+STRIDED: Final = torch.strided
+
 DTYPE_BY_WORD: Final = {word: dtype for dtype, word in DTYPE_WORD.items()}
 
 
@@ -23,16 +25,15 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     """The tensor's elements as one buffer, without a copy where they lie densely in CPU memory.
 
     Returns:
-        The buffer (valid while the tensor lives and is not written), the strides in elements under which
+        The buffer (valid while ``tensor`` lives and is not written), the strides in elements under which
         the tensor's shape reads it (None: contiguous), and whether the buffer is the tensor's own memory.
         None for a kind of tensor whose elements are no plain memory (sparse, quantised, nested, meta).
     """
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+    if tensor.layout is not STRIDED or tensor.is_meta or tensor.is_nested or tensor.is_quantized:
         return None
-    if tensor.device.type != "cpu":
+    own = True
+    if not tensor.is_cpu:
         tensor, own = compat.to(compat.detach(tensor), "cpu"), False
-    else:
-        own = True
     if tensor.is_neg():
         tensor, own = compat.resolve_neg(tensor), False
     if tensor.dtype.is_complex and tensor.is_conj():
@@ -43,11 +44,12 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
             strides = tuple(tensor.stride())
         else:
             tensor, own = compat.contiguous(compat.detach(tensor)), False
-    size = tensor.numel() * tensor.element_size()
+    size = tensor.nbytes
     if size == 0:
         return b"", strides, False
     data = (ctypes.c_char * size).from_address(compat.data_ptr(tensor))
-    data.owner = tensor  # type: ignore[attr-defined]  # keeps the memory alive as long as the buffer
+    if not own:
+        data.owner = tensor  # type: ignore[attr-defined]  # the caller does not hold this one
     return data, strides, own
 
 

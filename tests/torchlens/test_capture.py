@@ -198,6 +198,16 @@ def test_changing_what_is_read_changes_nothing_else() -> None:
     assert not torch.equal(trace["linear_1_1"].out, first)
 
 
+def test_a_training_step_does_not_reach_the_saved_views_of_a_weight() -> None:
+    model = Body(lambda self, x: x @ self.fc.weight.t(), fc=nn.Linear(2, 2))
+    trace = tl.trace(model, torch.ones(1, 2))
+    before = model.fc.weight.detach().clone()
+    trace.output.sum().backward()
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    assert torch.equal(trace["t_1_1"].out, before.t())
+    assert not torch.equal(model.fc.weight, before)
+
+
 def test_a_write_after_the_capture_is_refused_not_shown() -> None:
     with torch.no_grad():
         trace = tl.trace(mlp().eval(), torch.randn(3, 4))
@@ -337,6 +347,12 @@ def test_a_stop_that_cannot_be_is_refused(stop: Any, code: str) -> None:
     with pytest.raises(tl.TorchLensError) as refused:
         tl.trace(mlp(), torch.randn(3, 4), stop_after=stop)
     assert refused.value.code == code
+
+
+def test_a_predicate_that_never_stops_is_told_and_no_failure() -> None:
+    with pytest.warns(tl.errors.TorchLensWarning, match="stop_after_never_fired_callable"):
+        trace = tl.trace(mlp(), torch.randn(3, 4), stop_after=lambda facts: facts.func_name == "nothing")
+    assert trace.outcome.status == "complete"
 
 
 def test_an_exception_the_model_catches_is_no_failure() -> None:

@@ -59,12 +59,14 @@ class Stop:
         module: Number of a module: leave when one of its calls returns.
         func_name: Name of a function: leave after its first call.
         matches: Decides per operation.
+        exploratory: Never to stop is no mistake, as with a predicate of the user's.
     """
 
     text: str
     module: int | None = None
     func_name: str | None = None
     matches: Callable[[Facts], bool] | None = None
+    exploratory: bool = False
 
 
 class Plan:

@@ -101,6 +101,7 @@ class Recorder:
         "_functions",
         "_held_residents",
         "_last_error",
+        "_lasting",
         "_param_storages",
         "_params",
         "_pending",
@@ -149,6 +150,7 @@ class Recorder:
         self._functions: dict[Function, int] = {}
         self._storages: dict[int, int] = {}  # address -> number; an address may be used again, see _storage_of
         self._resident_storages: dict[int, int] = {}  # address -> number, of storages that outlive the forward
+        self._lasting: set[int] = set()  # the numbers of those
         self._value_storage: list[int | None] = []
         self._params: list[Tensor] = []
         # Parameters, buffers and constants outlive the capture: their numbers stand here by id and not in
@@ -274,6 +276,7 @@ class Recorder:
         number = self._resident_storages.get(address)
         if number is None:
             number = self._resident_storages[address] = self._storages[address] = self.storages
+            self._lasting.add(number)
             self.storages = number + 1
         return number
 
@@ -391,6 +394,8 @@ class Recorder:
         if self.value_of(tensor) is not None:
             return
         storage = self._resident_storage(tensor)
+        if storage is not None:
+            self._lasting.discard(storage)  # a copy of ours
         value = self._label(tensor, storage)
         payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1))
         description = self._describe(tensor, storage, None, None, (), payload)
@@ -685,8 +690,8 @@ class Recorder:
                     pass
             keep = plan.everything if plan.simple else plan.verdict(self, function, slot if many else None, value)
             payload = None
-            if keep is not NEVER:
-                payload = self._payload(value, tensor, storage, keep)
+            if keep is not NEVER:  # memory of the model's own may be written when the capture is over
+                payload = self._payload(value, tensor, storage, keep, private=storage in self._lasting)
             outputs.append(self._describe(tensor, storage, view_of, same_as, path, payload))
         pending = self._pending
         pending.append(
