@@ -483,9 +483,7 @@ class Environment(Shelf):
         """One transaction with every chunk that waits. What fails leaves them waiting."""
         self.check_writable()
         with self.lock:
-            chunks = sorted(
-                (chunk for of in self.waiting.of.values() for chunk in of), key=lambda chunk: chunk.first_seq
-            )
+            chunks = self.waiting.in_order()
             if not chunks and not (sealing and self.machine.state is WriterState.WRITING):
                 return
             if self.sync == "all":

@@ -6,7 +6,7 @@ Not   what the states mean (lifecycle.py), or that a step is journaled: the writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -84,7 +84,7 @@ def refusal(table: Table[State], state: State, given: Event | Input) -> IllegalT
     return IllegalTransition(
         code="illegal_transition",
         problem=f"{name} may not follow in the state {state.value!r}",
-        remedy=f"from here {name_list(legal)} may follow" if legal else "nothing follows this state; begin a new one",
+        remedy=f"from here {', '.join(legal)} may follow" if legal else "nothing follows this state; begin a new one",
         state=state.value,
         event=name,
         legal=tuple(legal),
@@ -93,7 +93,3 @@ def refusal(table: Table[State], state: State, given: Event | Input) -> IllegalT
 
 def name_of(key: Input) -> str:
     return str(key.value) if isinstance(key, Enum) else key.__name__
-
-
-def name_list(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -392,9 +392,7 @@ class Plan:
     """How to read the rows of a chunk with one table of types."""
 
     widths: dict[int, int]  # row length by stored type number; -1 where only an upcaster knows
-    lifts: (
-        dict[int, tuple[int, int, tuple[Upcaster, ...]]] | None
-    )  # local number, width, steps; None: rows stand as stored
+    lifts: Lifts | None  # None: rows stand as stored
 
 
 @lru_cache(maxsize=256)
@@ -548,11 +546,10 @@ def malformed(code: str, problem: str) -> JournalCorrupt:
 
 
 def unreadable(code: str, problem: str, name: str, version: int, written_by: str | None) -> JournalError:
-    wanted = f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"
     return JournalError(
         code=code,
         problem=problem,
-        remedy=f"read this journal with {wanted} or a later one",
+        remedy=f"read this journal with {writer_of(written_by)} or a later one",
         name=name,
         version=version,
         written_by=written_by,
@@ -560,14 +557,17 @@ def unreadable(code: str, problem: str, name: str, version: int, written_by: str
 
 
 def newer_format(found: int, written_by: str | None) -> JournalError:
-    wanted = f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"
     return JournalError(
         code="journal_newer",
         problem=f"the journal has format {found}; this package knows up to {FORMAT}",
-        remedy=f"open it with {wanted} or a later one",
+        remedy=f"open it with {writer_of(written_by)} or a later one",
         format=found,
         written_by=written_by,
     )
+
+
+def writer_of(written_by: str | None) -> str:
+    return f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"
 
 
 def too_large(nbytes: int) -> JournalError:

@@ -7,8 +7,9 @@ no event object is built on the way::
     def module_left(graph, at, type_id, time_ns, call, result, outputs): ...
 
 Its parameters are the fields of the event class, in order. A name may carry a leading underscore
-where the value is not used, and the tail may be taken by ``*_rest``. The names are checked against the
-class when the fold is made, which is at import: a changed schema cannot shift a field unnoticed.
+where the value is not used or the name is taken, and the tail may be taken by ``*_rest``. The names are
+checked against the class when the fold is made, which is at import: a changed schema cannot shift a
+field unnoticed.
 
 State grows by appending. What a handler changes in place is a bounded head: counters, the stack of
 open calls, the row a value stands at now. Folding a prefix and then the rest gives what folding at

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, Row
+from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, PayloadRef, Row
 from projections.arguments import text_of
 from projections.course import Course
 from projections.fold import Source
 from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
 from projections.grouping import Groups, group
 from projections.labels import Labels, Names, label
-from projections.retention import Payload
+from projections.retention import plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import Ragged
 from projections.vocabulary import Vocabulary
@@ -110,7 +110,7 @@ class Forward:
         rows: Rows,
         calls: Calls,
         names: Names,
-        payloads: dict[int, Payload],
+        payloads: dict[int, PayloadRef],
         constants: dict[int, int],
         orphaned: bool = False,
     ) -> None:
@@ -160,23 +160,21 @@ class Forward:
         """Rows made from each row, ascending, each once."""
         ends, items = self.rows.parents.ends, self.rows.parents.items
         count = len(self.rows)
-        first = [NOWHERE] * count  # child last added to each row
-        last_seen = first
-        counts = [0] * (count + 1)
+        last_added = [NOWHERE] * count  # child last added to each row
+        child_ends = [0] * (count + 1)  # first the number of children, one place on; then where they end
         edges: list[tuple[int, int]] = []
         start = 0
         for row in range(count):
             end = ends[row + 1]
             for parent in items[start:end]:
-                if last_seen[parent] != row:
-                    last_seen[parent] = row
-                    counts[parent + 1] += 1
+                if last_added[parent] != row:
+                    last_added[parent] = row
+                    child_ends[parent + 1] += 1
                     edges.append((parent, row))
             start = end
         for row in range(count):
-            counts[row + 1] += counts[row]
-        child_ends = counts
-        fill = counts.copy()
+            child_ends[row + 1] += child_ends[row]
+        fill = child_ends.copy()
         children = [0] * len(edges)
         for parent, row in edges:
             children[fill[parent]] = row
@@ -442,7 +440,7 @@ class Forward:
         """Whether what happened inside a function was not watched."""
         return self.words.func_opaque[function] if function >= 0 else function <= OPAQUE
 
-    # -- larger fields, read from the events
+    # -- values
 
     @cached_property
     def value_rows(self) -> dict[int, int]:
@@ -538,7 +536,7 @@ class Forward:
                 made[row] = shown(made[origin])
         return made
 
-    def payload(self, row: int) -> Payload | None:
+    def payload(self, row: int) -> PayloadRef | None:
         """Where the payload of a row's value is."""
         later = self.payloads.get(self.rows.value[self.origin(row)])
         return self.detail(row).payload if later is None else later
@@ -583,7 +581,7 @@ class Detail(NamedTuple):
 
     brief: Brief
     node: int | None  # capture-local number of its autograd node
-    payload: Payload | None
+    payload: PayloadRef | None
     duration_ns: int
     rng: int | None
 
@@ -602,7 +600,7 @@ class Details:
     def __init__(self, count: int) -> None:
         self.briefs = [NOTHING] * count
         self.nodes: list[int | None] = [None] * count
-        self.payloads: list[Payload | None] = [None] * count
+        self.payloads: list[PayloadRef | None] = [None] * count
         self.durations = [0] * count
         self.rngs: dict[int, int] = {}
         self.shared: dict[Brief, Brief] = {}
@@ -638,11 +636,6 @@ def detail_of(event: Row, function: int, slot: int, names: Names) -> Detail:
         autocast = event[AUTOCAST]
     shape = tuple(given[SHAPE])
     dtype = given[DTYPE]
-    strides = None
-    payload = given[PAYLOAD]
-    if payload is not None:
-        number, first, strides = payload
-        payload = (number, first, None if strides is None else tuple(strides))
     brief = Brief(
         shape,
         dtype,
@@ -658,4 +651,5 @@ def detail_of(event: Row, function: int, slot: int, names: Names) -> Detail:
         mode,
         autocast,
     )
-    return Detail(brief, given[GRAD_NODE], payload, duration_ns, rng)
+    payload = given[PAYLOAD]
+    return Detail(brief, given[GRAD_NODE], None if payload is None else plain_ref(payload), duration_ns, rng)

@@ -1,10 +1,10 @@
-"""Final labels, and every key people may type to find an op.
+"""Final labels, from layers in order.
 
-Reads  op rows, their layers and passes; for the keys also which module calls an op leaves.
-Gives  layer and op labels, long and short; a map from key to op rows.
+Reads  op rows, their layers and passes.
+Gives  layer and op labels, long and short.
 Rule   ``{type}_{number within type}_{number among op layers}``; pseudo-ops have no second number. A layer
        takes its numbers at its first pass. A pass is named only where there are several.
-Not    which row a key finally means where it names several (the reader decides).
+Not    the other texts that people may type for an op (keys.py).
 """
 
 from __future__ import annotations

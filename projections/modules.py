@@ -94,11 +94,6 @@ def layers_inside(forward: Forward, rows: Iterable[int]) -> int:
     return len({layer[row] for row in rows})
 
 
-def depth_below(forward: Forward, call: int) -> int:
-    """Levels of calls inside a call."""
-    return forward.call_heights[call]
-
-
 def edge_counts(forward: Forward, rows: Sequence[int]) -> tuple[int, int, int]:
     """Edges within some op rows, into them and out of them; a tensor used twice by one op counts once."""
     inside = set(rows)
@@ -259,7 +254,7 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
         lambda forward, call: has_any(forward, own_parameters(forward, forward.calls.module[call]), frozen)
     ),
     "num_descendant_calls": per_call(lambda forward, call: forward.call_sizes[call]),
-    "max_descendant_depth": per_call(depth_below),
+    "max_descendant_depth": per_call(lambda forward, call: forward.call_heights[call]),
     # plumbing
     "module_row": lambda forward: [forward.module_rows[module] for module in forward.calls.module],
     "parent_row": lambda forward: forward.calls.parent,
@@ -376,15 +371,20 @@ def module_internal_memory(forward: Forward, module: int) -> int:
     return memory(forward, [row for row in rows_of_module(forward, module) if row not in leaving_rows])
 
 
-def all_parameters(forward: Forward, module: int) -> list[int]:
-    """Parameters of a module and of the modules below it, by number."""
-    found: dict[int, None] = {}
+def below(forward: Forward, module: int) -> set[int]:
+    """A module and the modules that it holds, at any depth."""
+    found: set[int] = set()
     stack = [module]
     while stack:
         here = stack.pop()
-        found.update(dict.fromkeys(own_parameters(forward, here)))
+        found.add(here)
         stack += forward.module_children.get(here, ())
-    return sorted(found)
+    return found
+
+
+def all_parameters(forward: Forward, module: int) -> list[int]:
+    """Parameters of a module and of the modules below it, by number."""
+    return sorted({number for here in below(forward, module) for number in own_parameters(forward, here)})
 
 
 def parameters(numbers_of: Callable[[Forward, int], list[int]], one: Callable[[list[Any]], Any]) -> Maker[Forward]:
@@ -411,13 +411,8 @@ def buffer_layers(forward: Forward, module: int) -> tuple[str, ...]:
 
 def buffer_rows(forward: Forward, module: int) -> tuple[int, ...]:
     """Buffers of a module and of the modules below it."""
-    below: set[int] = set()
-    stack = [module]
-    while stack:
-        here = stack.pop()
-        below.add(here)
-        stack += forward.module_children.get(here, ())
-    return tuple([number for number, buffer in enumerate(forward.words.buffers) if buffer.module in below])
+    holders = below(forward, module)
+    return tuple([number for number, buffer in enumerate(forward.words.buffers) if buffer.module in holders])
 
 
 def total_duration(forward: Forward, module: int) -> float:

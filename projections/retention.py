@@ -8,13 +8,10 @@ Not    payload bytes, or whether they can still be read: the journal knows.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from journal.events import PayloadKept
+from journal.events import PayloadKept, PayloadRef
 from projections.fold import Fold
-
-Payload: TypeAlias = tuple[int, int, "tuple[int, ...] | None"]
-"""Payload number, first element, strides (None: contiguous)."""
 
 
 class Kept:
@@ -23,12 +20,17 @@ class Kept:
     __slots__ = ("by_value",)
 
     def __init__(self) -> None:
-        self.by_value: dict[int, Payload] = {}
+        self.by_value: dict[int, PayloadRef] = {}
 
 
 def payload_kept(kept: Kept, at: int, type_id: int, time_ns: int, value: int, payload: Any) -> None:
+    kept.by_value[value] = plain_ref(payload)
+
+
+def plain_ref(payload: Any) -> PayloadRef:
+    """A payload reference whose strides are a plain tuple, also where the capture handed in sizes of its own type."""
     number, first, strides = payload
-    kept.by_value[value] = (number, first, None if strides is None else tuple(strides))
+    return (number, first, None if strides is None else tuple(strides))
 
 
 RETENTION: Final = Fold("retention", version=1, initial=Kept, handlers={PayloadKept: payload_kept})

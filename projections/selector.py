@@ -19,6 +19,7 @@ import attrs
 
 from projections.build import CaptureTables
 from projections.errors import SelectionError, SelectorTypeError
+from projections.vocabulary import ROOT
 
 Verdict: TypeAlias = "bool | None"
 """Matches, does not match, or cannot be told yet."""
@@ -335,7 +336,7 @@ def names_call(address: str, call_label: str) -> bool:
 
 
 def names_root(address: str) -> bool:
-    return address.partition(":")[0] in ("", "self")
+    return address.partition(":")[0] in ("", ROOT)
 
 
 @attrs.frozen(repr=False)

@@ -15,6 +15,7 @@ from journal.events import CallSiteSeen, CodeSeen, FunctionSeen, ModelDescribed,
 from projections.fold import Fold
 
 ROOT: Final = "self"
+"""Address of the root module."""
 
 
 class Module(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from projections.forward import Forward
 from projections.graph import NOWHERE
-from projections.ops import is_written
+from projections.ops import buffer_source, is_written, module_of, modules_of
 from projections.sequences import Computed
 from projections.tables import Column, Maker
 from projections.vocabulary import Tensor
@@ -153,20 +153,8 @@ def layer_label(forward: Forward, row: int) -> str:
 
 
 def last_writer(forward: Forward, row: int) -> str | None:
-    for version in reversed(written(forward, row)):
-        if forward.parents.length(version):
-            return forward.labels.op[forward.parents[version][0]]
-    return None
-
-
-def modules_of(forward: Forward, row: int) -> tuple[str, ...]:
-    paths = forward.label_paths
-    return paths[forward.rows.call[row]] if paths else ()
-
-
-def module_of(forward: Forward, row: int) -> str | None:
-    path = modules_of(forward, row)
-    return path[-1] if path else None
+    sources = (buffer_source(forward, version) for version in reversed(written(forward, row)))
+    return next((source for source in sources if source is not None), None)
 
 
 def labels_of(rows_of: Callable[[Forward, int], Sequence[int]]) -> Maker[Forward]:

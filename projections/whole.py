@@ -7,13 +7,12 @@ Gives  the makers of the columns that ``columns.py`` lists under ``capture``.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from projections.forward import Forward
 from projections.graph import BUFFER_READ
-from projections.ops import internal_sinks, internal_sources, is_written, payload_column
+from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, payload_column, trainable
 from projections.rows import is_buffer
 from projections.tables import Column, Maker
 
@@ -113,10 +112,6 @@ def branching_factor(forward: Forward) -> float:
 
 def parameters(one: Callable[[list[Any]], Any], wanted: Callable[[Any], bool] = lambda tensor: True) -> Maker[Forward]:
     return fact(lambda forward: one([tensor for tensor in forward.words.parameters if wanted(tensor)]))
-
-
-def elements(tensors: Sequence[Any]) -> int:
-    return sum([math.prod(tensor.shape) for tensor in tensors])
 
 
 def executed(wanted: bool) -> Callable[[Forward], list[Any]]:
@@ -238,11 +233,11 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "num_modules": fact(lambda forward: len(forward.calls_of)),
     "num_module_calls": fact(lambda forward: len(forward.calls)),
     "num_params": parameters(elements),
-    "num_params_trainable": parameters(elements, lambda tensor: tensor.requires_grad),
-    "num_params_frozen": parameters(elements, lambda tensor: not tensor.requires_grad),
+    "num_params_trainable": parameters(elements, trainable),
+    "num_params_frozen": parameters(elements, frozen),
     "num_param_tensors": parameters(len),
-    "num_param_tensors_trainable": parameters(len, lambda tensor: tensor.requires_grad),
-    "num_param_tensors_frozen": parameters(len, lambda tensor: not tensor.requires_grad),
+    "num_param_tensors_trainable": parameters(len, trainable),
+    "num_param_tensors_frozen": parameters(len, frozen),
     "num_params_executed": fact(lambda forward: elements(executed(True)(forward))),
     "num_params_unexecuted": fact(lambda forward: elements(executed(False)(forward))),
     # shape of the graph

@@ -25,7 +25,20 @@ FORBIDDEN = {
     "torchlens": set[str](),
 }
 
-READ_SIDE = ("records", "accessors", "lookup", "facade", "summary", "cli", "journal_view")
+READ_SIDE = (
+    "accessors",
+    "cli",
+    "facade",
+    "journal_view",
+    "lookup",
+    "quantities",
+    "records",
+    "selection",
+    "summary",
+    "tabular",
+    "values",
+    "view",
+)
 """Files of torchlens that let people read records; they and ``torchlens/capture`` do not know each other."""
 
 

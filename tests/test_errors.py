@@ -159,6 +159,10 @@ CLASSES = {
 } | {TraceCaptureError}
 
 
+def test_every_class_of_the_table_can_be_caught_by_name() -> None:
+    assert set(CODES.values()) <= {cls.__name__ for cls in CLASSES} | {"TorchLensWarning"}
+
+
 def made(cls: type[TorchLensError]) -> TorchLensError:
     return cls(code="some_code", problem="this was wrong", remedy="do that", label="relu_1_2", count=3)
 

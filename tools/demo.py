@@ -3,8 +3,8 @@
     python tools/demo.py                 # both halves
     python tools/demo.py --read PATH     # the second half alone, on any journal that holds one capture
 
-Leaves under ``demo/``, to look at: the journal itself, ``summary.txt``, ``ops.csv`` with one row per op,
-and ``ops.html``, the same as a page.
+Leaves under ``demo/``, to look at: the journal itself, ``summary.txt``, ``ops.csv`` with one row per op
+and every column, and ``ops.html``, the main columns as a page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,19 @@ import torchlens as tl  # noqa: E402 (this tree's, also where it is not installe
 
 FOLDER = ROOT / "demo"
 JOURNAL = FOLDER / "gpt2.journal"
-COLUMNS = ("label", "func_name", "shape", "dtype", "modules", "parents", "num_passes", "func_duration")
+COLUMNS = ("label", "func_name", "shape", "dtype", "module", "parents", "num_passes", "func_duration")
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 14px system-ui, sans-serif; margin: 2em }}
+table {{ border-collapse: collapse }}
+th {{ position: sticky; top: 0; background: #fff }}
+th, td {{ padding: .25em .8em; text-align: left; border-bottom: 1px solid #ddd }}
+</style></head><body>
+<pre>{summary}</pre>
+{table}
+</body></html>
+"""
 
 
 def small_gpt2() -> tuple[torch.nn.Module, torch.Tensor]:
@@ -54,18 +67,31 @@ def read(path: Path) -> None:
     trace = tl.load(path)
     summary = str(trace.summary())
     print(summary)
-    op = last_attention(trace)
-    print(f"\n{op.label} ran in {' > '.join(op.modules)}")
-    print(f"and returned a tensor of shape {tuple(op.out.shape)}, mean {op.out.mean().item():+.6f}, read from disk.")
-    folder = path.parent
-    (folder / "summary.txt").write_text(summary + "\n")
+    if (op := last_kept(trace)) is not None:
+        print(f"\n{op.label} ran in {' > '.join(op.modules) or 'the model itself'}")
+        shape, mean = tuple(op.out.shape), op.out.float().mean().item()
+        print(f"and returned a tensor of shape {shape}, mean {mean:+.6f}, read from disk.")
+    FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "summary.txt").write_text(summary + "\n", encoding="utf-8")
     rows = trace.ops.to_pandas()
-    rows.to_csv(folder / "ops.csv", index=False)
-    rows[[name for name in COLUMNS if name in rows]].to_html(folder / "ops.html", index=False)
+    rows.to_csv(FOLDER / "ops.csv", index=False)
+    (FOLDER / "ops.html").write_text(page_of(trace, summary, rows), encoding="utf-8")
 
 
-def last_attention(trace: Any) -> Any:
-    return [op for op in trace.ops if op.func_name == "scaled_dot_product_attention"][-1]
+def last_kept(trace: Any) -> Any:
+    """The last attention where the model has one, else the last op, of those whose tensor was kept."""
+    kept = [op for op in trace.ops if op.is_compute_op and op.has_saved_activation]
+    attentions = [op for op in kept if op.func_name == "scaled_dot_product_attention"]
+    return (attentions or kept or [None])[-1]
+
+
+def page_of(trace: Any, summary: str, rows: Any) -> str:
+    shown = rows[list(COLUMNS)].copy()
+    shown["module"] = shown["module"].fillna("")
+    shown["parents"] = [", ".join(parents) for parents in shown["parents"]]
+    shown["func_duration"] = [str(op.func_duration) if op.is_compute_op else "" for op in trace.ops]
+    table = shown.to_html(index=False, border=0)
+    return PAGE.format(title=escape(trace.trace_label), summary=escape(summary), table=table)
 
 
 def size_of(folder: Path) -> int:

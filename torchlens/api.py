@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -17,17 +16,15 @@ from journal import JournalError, MemoryJournal, open_for_writing
 from projections.selector import Selector, in_label_form, label, module, where
 from torchlens import compat, driver
 from torchlens.capture.model import FunctionModel, module_numbers
-from torchlens.capture.plan import Facts, Stop, checked
+from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, TorchLensWarning
 from torchlens.facade import Trace, TraceCaptureError
-from torchlens.options import CaptureOptions, JournalOptions
+from torchlens.options import CaptureOptions, JournalOptions, unavailable
 
 __all__ = ["trace", "wrapped"]
 
 wrapped = driver.wrapped
-
-Save = None | str | int | Selector | Sequence[Any] | Callable[..., bool]
 
 
 def trace(
@@ -46,7 +43,7 @@ def trace(
     storage: Any = None,
     **unrouted: Any,
 ) -> Trace:
-    """Run the model once and record every torch operation of the forward pass.
+    """Run the model once and record every torch call of the forward pass.
 
     Args:
         model: A module, a method of one, or a plain function of tensors.
@@ -58,8 +55,8 @@ def trace(
             selector, a label, a module address, a predicate over ``Facts``, or a list of these. What can only
             be told by final labels is held until the forward has ended.
         stop_after: Leave the forward right after a module (by address), a function (by name), or the
-            first operation that a selector or predicate matches.
-        journal: Folder to append this capture to, or ``JournalOptions``; in memory by default.
+            first op that a selector or predicate matches.
+        journal: Directory to append this capture to, or ``JournalOptions``; in memory by default.
         backend: ``"torch"`` or None.
         name: Name of the trace.
         tags: Words to find it by.
@@ -85,7 +82,7 @@ def trace(
     _refuse_unrouted(unrouted)
     for argument, value in (("intervene", intervene), ("storage", storage)):
         if value is not None:
-            raise _unavailable(argument)
+            raise unavailable(argument)
     if backend not in (None, driver.BACKEND):
         raise ConfigurationError(
             code="unknown_backend",
@@ -126,6 +123,15 @@ def trace(
         raise TraceCaptureError.of(captured.error, made) from captured.error
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
+    if isinstance(request.save, Selector) and not captured.kept_any:
+        warnings.warn(
+            TorchLensWarning(
+                code="save_matched_nothing",
+                problem=f"save={request.save_text} matched no op, so no activation was kept",
+                remedy="check the name; trace.ops.labels and trace.modules.labels list what there is",
+            ),
+            stacklevel=2,
+        )
     return made
 
 
@@ -140,22 +146,13 @@ def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
         )
 
 
-def _unavailable(argument: str) -> ConfigurationError:
-    return ConfigurationError(
-        code="option_not_available",
-        problem=f"{argument}= is not available in this version",
-        remedy="leave it out; gradients, edits and replay arrive with later versions (CHANGELOG.md)",
-        argument=argument,
-    )
-
-
 def _model(model: Any) -> tuple[nn.Module, Callable[..., Any], str | None]:
     """The module to describe, wrappers taken off, what to call, and the module's address in the wrappers."""
     if compat.is_scripted(model):
         raise CompatibilityError(
             code="model_type_unsupported",
             problem="a scripted model runs no Python, so there is nothing to watch",
-            remedy="capture the module it was scripted from; a scripted submodule is captured as one operation",
+            remedy="capture the module it was scripted from; a scripted submodule is captured as one op",
         )
     if isinstance(model, nn.Module):
         outer = []
@@ -212,9 +209,6 @@ def _refuse_variants(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             )
 
 
-FINAL_LABEL: Final = re.compile(r"[a-z0-9]+_\d+(_\d+)?(:\d+)?")
-
-
 def _save(save: Any, root: nn.Module) -> Selector | bool:
     if save is None or save == "all":
         return True
@@ -259,16 +253,15 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
     if stop is None:
         return None
     if isinstance(stop, str):
-        number = module_numbers(root).get(stop)
-        if number is not None:
-            return Stop(text=stop, module=number)
+        if stop.partition(":")[0] in module_numbers(root):
+            return _stop_at(module(stop), stop)
         if in_label_form(stop):
             raise _not_live(stop)
-        return Stop(text=stop, func_name=stop)
+        return Stop(text=stop, matches=lambda facts: facts.func_name == stop)
     if isinstance(stop, Selector):
         if stop.needs_labels:
             raise _not_live(repr(stop))
-        return Stop(text=repr(stop), matches=lambda facts: stop.live(facts) is True)
+        return _stop_at(stop, repr(stop))
     if callable(stop):
         return Stop(text=_text(stop), matches=checked(stop), exploratory=True)
     raise ConfigurationError(
@@ -277,6 +270,10 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
         remedy="pass a module address, a function name, a selector or a predicate",
         received_type=type(stop).__name__,
     )
+
+
+def _stop_at(selector: Selector, text: str) -> Stop:
+    return Stop(text=text, matches=lambda facts: asked(selector, facts) is True)
 
 
 def _not_live(text: str) -> ConfigurationError:

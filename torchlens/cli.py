@@ -13,7 +13,6 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
@@ -176,22 +175,22 @@ def events(view: JournalView, asked: argparse.Namespace) -> None:
         )
 
 
-OP_FIELDS: Final = ("op", "function", "shape", "dtype", "module", "parents", "kept", "seconds")
-OP_COLUMNS: Final = (
-    "label",
-    "func_name",
-    "shape",
-    "dtype",
-    "module",
-    "parents",
-    "has_saved_activation",
-    "func_duration",
-)
+OP_FIELDS: Final = {
+    "op": "label",
+    "function": "func_name",
+    "shape": "shape",
+    "dtype": "dtype",
+    "module": "module",
+    "parents": "parents",
+    "kept": "has_saved_activation",
+    "seconds": "func_duration",
+}
+"""The column of the op table behind each field."""
 
 
 def ops(view: JournalView, asked: argparse.Namespace) -> None:
     table = chosen(view, asked.capture).tables.ops
-    columns = [list(islice(table.column(name), asked.limit)) for name in OP_COLUMNS]
+    columns = [list(islice(table.column(name), asked.limit)) for name in OP_FIELDS.values()]
     rows = [dict(zip(OP_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
     if asked.json:
         write_json(rows)
@@ -297,18 +296,12 @@ def milliseconds(time_ns: int) -> str:
     return f"{time_ns / 1e6:.3f} ms"
 
 
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        yield bar
-
-
 def shown_progress(items: Sequence[T], what: str) -> Iterator[T]:
     """The items, with a progress bar on standard error where that is a terminal and there are several."""
     if len(items) < 2 or not sys.stderr.isatty():
         yield from items
         return
-    with progress_bar() as bar:
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=len(items))
         for item in items:
             yield item

@@ -7,14 +7,12 @@ records itself.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-TORCH_FOLDER: Final = os.path.dirname(torch.__file__)
 MODULE_CALL_FILE: Final = nn.Module.__call__.__code__.co_filename
 """Frames of this file stand between a module's caller and its forward; they are no call sites."""
 
@@ -24,18 +22,11 @@ detach: Final = Tensor.detach
 contiguous: Final = Tensor.contiguous
 to: Final = Tensor.to
 data_ptr: Final = Tensor.data_ptr
-as_strided: Final = Tensor.as_strided
 resolve_conj: Final = Tensor.resolve_conj
 resolve_neg: Final = Tensor.resolve_neg
-empty_strided: Final = torch.empty_strided
-frombuffer: Final = torch.frombuffer
-copy_into: Final = Tensor.copy_
-view_as_dtype: Final = Tensor.view
-set_source: Final = Tensor.set_
 untyped_storage: Final = Tensor.untyped_storage
 get_rng_state: Final = torch.get_rng_state
 truth: Final = Tensor.__bool__
-equal: Final = torch.equal
 
 grad_enabled: Final = torch.is_grad_enabled
 inference_enabled: Final = torch.is_inference_mode_enabled

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from journal.events import (
     MODE_AUTOCAST,
     MODE_INFERENCE,
+    At,
     CaptureRequested,
     CaptureSettled,
     ForwardHalted,
@@ -32,6 +33,7 @@ from journal.events import (
     PayloadKept,
     StreamId,
     StreamOpened,
+    Value,
 )
 from journal.log import Journal, StreamWriter
 from projections import Projector
@@ -41,16 +43,18 @@ from torchlens import collector, compat
 from torchlens.capture import wrap
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
-from torchlens.capture.model import Description, FunctionModel, Instrumented, describe
+from torchlens.capture.model import FunctionModel, Instrumented, describe
 from torchlens.capture.plan import Plan, Stop
-from torchlens.capture.recorder import Halt, Recorder, clear_slot
+from torchlens.capture.recorder import Halt, Recorder, clear_number
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.errors import CaptureError
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions
+from torchlens.source import StreamSource
 from torchlens.version import VERSION
-from torchlens.view import StreamSource
+
+__all__ = ["BACKEND", "Captured", "Request", "capture", "wrapped"]
 
 BACKEND: Final = "torch"
 
@@ -81,6 +85,7 @@ class Captured:
     output: Any = None
     error: Exception | None = None  # what the model raised
     stopped: bool = False
+    kept_any: bool = False  # whether any payload was kept
 
 
 _numbers = iter(range(1, sys.maxsize))
@@ -211,7 +216,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
         except Halt as halt:
             wrap.listen(None)
             captured.stopped = True
-            writer.append(ForwardHalted(at=halt.at, reason=halt.reason, outputs=halt.outputs))  # type: ignore[arg-type]
+            writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
         except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
             wrap.listen(None)
             captured.error = error
@@ -228,8 +233,9 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 wrap.wrappers().remove()
             sys.setrecursionlimit(limit)
             for _, tensor in leaves(captured.output, deep=True):
-                clear_slot(tensor)
+                clear_number(tensor)
     _settle(journal, writer, recorder, plan)
+    captured.kept_any = keeper.kept_any
     return captured
 
 
@@ -302,7 +308,7 @@ def _returned(recorder: Recorder, result: Any) -> None:
 def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Plan) -> None:
     """Decide what was held for want of final labels, then end the stream."""
     for value, payload in plan.kept_at_exit.items():
-        writer.append(PayloadKept(value=value, payload=payload))  # type: ignore[arg-type]
+        writer.append(PayloadKept(value=Value(value), payload=payload))
     undecided = recorder.held - plan.kept_at_exit.keys()
     if plan.selector is not None and undecided:
         tables = Projector(StreamSource(journal, writer.stream)).tables()
@@ -310,6 +316,3 @@ def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Pl
         recorder.settle(values[row] for row in plan.selector.rows(tables))
     writer.append(CaptureSettled(torch_restored=not wrap.wrappers().installed or bool(_kept_on)))
     writer.commit()
-
-
-__all__ = ["BACKEND", "Captured", "Description", "Request", "capture", "wrapped"]

@@ -1,7 +1,7 @@
 """The error classes a caller may want to catch apart; codes tell causes apart.
 
-Every class is a ``TorchLensError`` and also the builtin that a Python reader would catch. The codes
-stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md``.
+Every error is a ``TorchLensError`` and, where a Python reader would catch a builtin, that builtin too. The
+codes stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from journal.errors import IllegalTransition, JournalCorrupt, JournalError, TorchLensError
-from projections.errors import SelectionError, SelectorTypeError
+from projections.errors import EncodingError, SelectionError, SelectorTypeError
 
 __all__ = [
     "AmbiguousOpLookupError",
@@ -17,6 +17,7 @@ __all__ = [
     "CaptureError",
     "CompatibilityError",
     "ConfigurationError",
+    "EncodingError",
     "IllegalTransition",
     "IndexOutOfRange",
     "JournalCorrupt",
@@ -70,7 +71,7 @@ class PayloadUnavailableError(TorchLensError, RuntimeError):
 
 
 class SiteAmbiguityError(SelectionError):
-    """A query matched more sites than the caller allowed."""
+    """A selector matched more sites than the caller allowed."""
 
 
 class TraceCleanedUpError(TorchLensError, AttributeError):

@@ -17,6 +17,7 @@ import attrs
 from journal import Journal, StreamId
 from projections import CaptureTables, Selector, fingerprint, invariants
 from projections.selector import label
+from projections.vocabulary import ROOT
 from torchlens.accessors import (
     BufferAccessor,
     LayerAccessor,
@@ -234,7 +235,7 @@ class Trace(View):
     @property
     def root_module(self) -> Module:
         """The model itself."""
-        return self.modules["self"]
+        return self.modules[ROOT]
 
     input_layers = Field[list[str]]("Labels of the inputs, in order.", list)
     output_layers = Field[list[str]]("Labels of the outputs, in order.", list)

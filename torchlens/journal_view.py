@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from journal import StreamInfo, open_for_reading
+from journal import Journal, StreamInfo, open_for_reading
 from journal.errors import JournalError
 from torchlens.facade import Trace
 
@@ -13,6 +13,11 @@ __all__ = ["JournalView", "load", "open_journal"]
 
 READABLE = ("capture", "branch")
 """Kinds of stream that a trace can stand for."""
+
+
+def captures_in(journal: Journal) -> list[StreamInfo]:
+    """The streams of a journal that a trace can stand for."""
+    return [info for info in journal.streams() if info.opened.kind in READABLE]
 
 
 class JournalView:
@@ -37,7 +42,7 @@ class JournalView:
     @property
     def capture_streams(self) -> list[StreamInfo]:
         """The streams that ``captures`` stand for."""
-        return [info for info in self.streams if info.opened.kind in READABLE]
+        return captures_in(self.journal)
 
     def trace(self, info: StreamInfo) -> Trace:
         """The trace of a capture's stream."""
@@ -91,7 +96,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
     where = os.fspath(path)
     journal = open_for_reading(where)
     try:
-        captures = [info for info in journal.streams() if info.opened.kind in READABLE]
+        captures = captures_in(journal)
         if len(captures) != 1:
             several = len(captures) > 1
             raise JournalError(

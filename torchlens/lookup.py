@@ -1,6 +1,6 @@
 """The one lookup order behind ``trace[...]`` and behind every typed collection.
 
-Reads  the finished tables: labels, addresses and the keys that the label fold gives each op.
+Reads  the finished tables: labels, addresses and the keys of each op.
 Gives  which table and which rows a key names; never a record, so that it stands below them.
 Rule   a string is tried as a module alias, a layer label, another op key, a label of each
        collection in turn, the same ignoring case, and last as a substring of one op's keys.
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from projections import CaptureTables, Table
+from projections.vocabulary import ROOT
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
 __all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "is_number"]
@@ -24,9 +25,6 @@ MOST_NAMED: Final = 6
 
 MOST_COMPARED: Final = 3_000
 """How many keys are compared to find near misses: the comparison costs some microseconds each."""
-
-ROOT: Final = "self"
-"""Address of the root module."""
 
 KINDS: Final[Mapping[str, str]] = {
     "ops": "op",

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import os
+from collections.abc import Callable
+from typing import Any, get_args
 
 import attrs
 
+from journal.lmdb_log import Durability, Sync
 from torchlens.errors import ConfigurationError
 
 __all__ = ["CaptureOptions", "JournalOptions"]
 
 
+def unavailable(argument: str) -> ConfigurationError:
+    """The refusal of an option or keyword that this version does not serve yet."""
+    return ConfigurationError(
+        code="option_not_available",
+        problem=f"{argument}= is not available in this version",
+        remedy="leave it out; gradients, edits and replay arrive with later versions (CHANGELOG.md)",
+        argument=argument,
+    )
+
+
 def _later(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and value is not False:
-        raise ConfigurationError(
-            code="option_not_available",
-            problem=f"{attribute.name}= is not available in this version",
-            remedy="leave it out; gradients, edits and replay arrive with later versions (CHANGELOG.md)",
-            argument=attribute.name,
-        )
+        raise unavailable(attribute.name)
 
 
 def _seed(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -31,6 +39,29 @@ def _seed(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         )
 
 
+def _switch(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, bool):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"{attribute.name}={value!r} is neither True nor False",
+            remedy="pass True or False",
+            argument=attribute.name,
+        )
+
+
+def _one_of(*words: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value not in words:
+            raise ConfigurationError(
+                code="option_value_invalid",
+                problem=f"{attribute.name}={value!r} is none of {', '.join(words)}",
+                remedy=f"pass one of {', '.join(map(repr, words))}",
+                argument=attribute.name,
+            )
+
+    return check
+
+
 @attrs.define(frozen=True, kw_only=True, slots=True)
 class CaptureOptions:
     """How a forward pass is captured.
@@ -40,14 +71,14 @@ class CaptureOptions:
             it. None draws from the generators as a bare call would.
         detach_saved_activations: Cut saved activations from the autograd graph.
         inference_only: Run the forward without an autograd graph.
-        keep_orphans: Show operations that touch neither input nor output at ``trace.orphans``.
+        keep_orphans: Show ops that touch neither input nor output at ``trace.orphans``.
         save_grads, backward_ready, replayable: Refused until gradients and replay are available.
     """
 
     random_seed: int | None = attrs.field(default=None, validator=_seed)
-    detach_saved_activations: bool = False
-    inference_only: bool = False
-    keep_orphans: bool = False
+    detach_saved_activations: bool = attrs.field(default=False, validator=_switch)
+    inference_only: bool = attrs.field(default=False, validator=_switch)
+    keep_orphans: bool = attrs.field(default=False, validator=_switch)
     save_grads: Any = attrs.field(default=None, validator=_later)
     backward_ready: bool = attrs.field(default=False, validator=_later)
     replayable: bool = attrs.field(default=False, validator=_later)
@@ -58,16 +89,12 @@ class JournalOptions:
     """Where a capture is written and what a crash may cost.
 
     Attributes:
-        path: Folder of the journal; made if missing, appended to if present.
+        path: Directory of the journal; made if missing, appended to if present.
         durability: When events are committed: at the ``"close"`` of the capture, in a ``"batch"`` of bounded
-            size and age, or every ``"event"`` before the next operation starts.
+            size and age, or every ``"event"`` before the next op starts.
         sync: What a commit flushes to the disk: ``"events"``, ``"all"`` (payload bytes too) or ``"none"``.
     """
 
-    path: str
-    durability: Literal["close", "batch", "event"] = attrs.field(
-        default="batch", kw_only=True, validator=attrs.validators.in_(("close", "batch", "event"))
-    )
-    sync: Literal["events", "all", "none"] = attrs.field(
-        default="events", kw_only=True, validator=attrs.validators.in_(("events", "all", "none"))
-    )
+    path: str | os.PathLike[str]
+    durability: Durability = attrs.field(default="batch", kw_only=True, validator=_one_of(*get_args(Durability)))
+    sync: Sync = attrs.field(default="events", kw_only=True, validator=_one_of(*get_args(Sync)))

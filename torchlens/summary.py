@@ -64,7 +64,8 @@ def summary(tables: CaptureTables, *, depth: int | None = None, max_rows: int = 
     lines = [module_line(tables, row) for row in shown]
     text = [heading(tables), "", *table([HEADING, *lines])]
     if len(shown) < len(depths):
-        text.append(f"{len(depths) - len(shown)} modules below are not shown")
+        hidden = len(depths) - len(shown)
+        text.append(f"{amount(hidden, 'module')} below {'is' if hidden == 1 else 'are'} not shown")
     return SummaryText("\n".join([*text, "", *totals(tables)]))
 
 
@@ -92,13 +93,15 @@ def module_line(tables: CaptureTables, row: int) -> Line:
     computes = tables.ops.column("is_compute_op")
     ops = sum(computes[op] for op in modules.value("op_rows", row))
     params = modules.value("num_recursive_params", row)
+    # A forward that was left on purpose has no end, so its calls that were open have no duration.
+    time = modules.value("total_forward_duration", row)
     return Line(
         cut(f"{indent}{name} ({kind})", WIDEST_NAME),
         str(len(calls)) if calls else "-",
         str(ops) if calls else "-",
         cut(shapes(tables, tables.module_calls.value("output_op_rows", calls[0])), WIDEST_SHAPE) if calls else "",
         f"{params:,}" if params else "-",
-        str(Duration(modules.value("total_forward_duration", row))) if calls else "-",
+        str(Duration(time)) if time else "-",
     )
 
 
@@ -111,12 +114,24 @@ def shapes(tables: CaptureTables, rows: Sequence[int]) -> str:
 
 
 def cut(text: str, width: int) -> str:
+    """At most so many characters; one that would move or recolour the terminal is spelled out."""
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def amount(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def table(lines: Sequence[Line]) -> list[str]:
-    """Lines of text with aligned columns: names and shapes to the left, numbers to the right."""
+    """Lines of text with aligned columns: names and shapes to the left, numbers to the right.
+
+    Names give way where large numbers need their room.
+    """
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADING))]
+    widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1))
+    lines = [line._replace(name=cut(line.name, widths[0])) for line in lines]
     text = [
         "  ".join(
             cell.ljust(width) if column in (0, 3) else cell.rjust(width)
@@ -143,7 +158,7 @@ def totals(tables: CaptureTables) -> list[str]:
     several = f", {recurrent} with several passes" if recurrent else ""
     others = fact("num_tensors") - fact("num_ops")
     facts = {
-        "ops": f"{fact('num_ops'):,} in {fact('num_compute_layers'):,} layers{several};"
+        "ops": f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}{several};"
         f" {others:,} inputs, buffers and outputs",
         "functions": functions(tables) or "none",
         "parameters": f"{fact('num_params'):,} ({fact('num_params_trainable'):,} trainable),"
@@ -151,7 +166,17 @@ def totals(tables: CaptureTables) -> list[str]:
         "activations": f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept",
         "time": durations(tables),
     }
+    if reason := ending(tables):
+        facts = {str(fact("status")): reason, **facts}
     return [cut(f"{name:<{FIRST}}{text}", WIDTH) for name, text in facts.items()]
+
+
+def ending(tables: CaptureTables) -> str | None:
+    """Why the forward did not run to its end; None where it did, or where nobody could say."""
+    if reason := tables.fact("halt_reason"):
+        return f"at {reason}"
+    kind, message = tables.fact("error_type"), tables.fact("error_message")
+    return f"{kind.rpartition('.')[2]}: {message}" if kind and message else kind
 
 
 def functions(tables: CaptureTables) -> str:

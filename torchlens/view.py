@@ -7,19 +7,19 @@ events were appended, the next read folds those and nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from journal import Journal
 from journal.errors import JournalError
-from journal.events import Row, Stamped, StreamId, StreamOpened
+from journal.events import Stamped, StreamId, StreamOpened
 from projections import CaptureTables, Projector, Table
 from torchlens import collector
 from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
 from torchlens.lookup import Found, Index
+from torchlens.source import StreamSource
 
-__all__ = ["LiveTensors", "StreamSource", "View"]
+__all__ = ["LiveTensors", "View"]
 
 
 class LiveTensors(Protocol):
@@ -32,38 +32,6 @@ class LiveTensors(Protocol):
     def close(self) -> None:
         """Let go of everything."""
         ...
-
-
-class StreamSource:
-    """The events of one stream of a journal, as the folds read them."""
-
-    RUN: Final = 256
-    """Events fetched together when single ones are asked for: about a stored chunk, which is decoded whole."""
-
-    KEPT: Final = 32
-    """Runs kept for the next such question."""
-
-    def __init__(self, journal: Journal, stream: StreamId) -> None:
-        self.journal = journal
-        self.stream = stream
-        self.runs: OrderedDict[int, list[Row]] = OrderedDict()
-
-    def head(self) -> int:
-        return self.journal.head(self.stream)
-
-    def rows(self, start: int, stop: int | None = None) -> Iterable[Sequence[Row]]:
-        return self.journal.rows(self.stream, start, stop)
-
-    def row(self, at: int) -> Row:
-        number, place = divmod(at, self.RUN)
-        run = self.runs.get(number)
-        if run is None or place >= len(run):
-            start = number * self.RUN
-            run = [row for rows in self.rows(start, min(start + self.RUN, self.head())) for row in rows]
-            self.runs[number] = run
-            if len(self.runs) > self.KEPT:
-                self.runs.popitem(last=False)
-        return run[place]
 
 
 class View(ABC):

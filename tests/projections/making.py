@@ -330,7 +330,7 @@ class Made:
         value = self.value(shape)
         self.add(
             ConstantSeen(
-                value=value,  # type: ignore[arg-type]
+                value=value,  # type: ignore[arg-type]  # the same
                 made_by=made_by,
                 inside=made_by is not None,
                 description=self.describe(shape),
@@ -345,7 +345,7 @@ class Made:
         value = self.value((2,))
         self.add(
             BufferSeen(
-                value=value,  # type: ignore[arg-type]
+                value=value,  # type: ignore[arg-type]  # the same
                 buffer=self.buffers.index(address),
                 version=version,
                 description=self.describe((2,)),
@@ -360,11 +360,11 @@ class Made:
         value = self.value((2,))
         self.add(
             BufferWritten(
-                value=value,  # type: ignore[arg-type]
+                value=value,  # type: ignore[arg-type]  # the same
                 buffer=self.buffers.index(address),
                 version=version,
                 how=how,
-                source=source,  # type: ignore[arg-type]
+                source=source,  # type: ignore[arg-type]  # the same
                 changed=changed,
                 description=self.describe((2,)),
             )
@@ -389,7 +389,7 @@ class Made:
 
     def halts(self, *values: int) -> Made:
         at = len(self.events) - 1
-        self.add(ForwardHalted(at=at, reason="relu", outputs=values))  # type: ignore[arg-type]
+        self.add(ForwardHalted(at=at, reason="relu", outputs=values))  # type: ignore[arg-type]  # the same
         self.add(CaptureSettled(torch_restored=True))
         return self
 
@@ -400,7 +400,7 @@ class Made:
         return self
 
     def keep(self, value: int, payload: int) -> None:
-        self.add(PayloadKept(value=value, payload=(payload, 0, None)))  # type: ignore[arg-type]
+        self.add(PayloadKept(value=value, payload=(payload, 0, None)))  # type: ignore[arg-type]  # the same
 
     def source(self, run: int = 256) -> Rows:
         return source_of(self.events, run)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal.events import Event, OpExecuted
+from journal.events import CaptureSettled, Event, OpExecuted
+from journal.lifecycle import CaptureState, state_after
 from projections import COLUMNS, CaptureTables, Projector, fingerprint, invariants, sequences
 from projections.encoding import decode, encode
 from projections.fold import Fold
@@ -55,6 +56,25 @@ def test_tables_stay_as_they_were_when_the_stream_grows(events: list[Event], cut
     early = projector.tables(at)
     projector.tables()
     assert fingerprint(early) == fingerprint(tables_of(events[:at]))
+
+
+STATUS: Final = {
+    CaptureState.COMPLETED: "complete",
+    CaptureState.HALTED: "halted",
+    CaptureState.FAILED: "failed",
+    CaptureState.INTERRUPTED: "interrupted",
+}
+"""What the capture table calls the state that a capture ended in; in every earlier one it is unfinished."""
+
+
+@given(capture_streams(), cuts)
+def test_how_a_capture_ended_is_what_its_machine_says(events: list[Event], cut: int) -> None:
+    seen = events[: cut % (len(events) + 1)]
+    tables = tables_of(seen)
+    ended = state_after(CaptureState.IDLE, [type(event) for event in seen if not isinstance(event, CaptureSettled)])
+    assert tables.fact("status") == STATUS.get(ended, "unfinished")
+    settled = state_after(CaptureState.IDLE, map(type, seen)) is CaptureState.SETTLED
+    assert tables.fact("is_settled") is settled
 
 
 @given(capture_streams())

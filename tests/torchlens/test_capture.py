@@ -78,7 +78,7 @@ def test_saved_activations_are_on_the_models_graph() -> None:
     assert model[0].weight.grad is not None
 
 
-def test_detached_activations_are_not() -> None:
+def test_detached_activations_are_off_the_models_graph() -> None:
     trace = tl.trace(mlp(), torch.randn(3, 4), capture=tl.CaptureOptions(detach_saved_activations=True))
     assert not trace["linear_1_1"].out.requires_grad
 
@@ -330,13 +330,51 @@ def test_an_interrupt_passes_through_and_everything_is_restored() -> None:
     assert tl.trace(nn.ReLU(), torch.ones(1)).outcome.status == "complete"
 
 
-@pytest.mark.parametrize("stop", ["0", "relu", tl.func("relu"), lambda facts: facts.func_name == "relu"])
-def test_a_halted_capture_ends_at_its_site(stop: Any) -> None:
+@pytest.mark.parametrize(
+    ("stop", "last"),
+    [
+        ("0", "linear_1_1"),
+        ("0:1", "linear_1_1"),
+        ("relu", "relu_1_2"),
+        (tl.func("relu"), "relu_1_2"),
+        (tl.module("1"), "relu_1_2"),
+        (tl.func("dropout") | tl.module("1"), "relu_1_2"),
+        (tl.func("relu") & tl.module("1"), "relu_1_2"),
+        (tl.in_module("1"), "relu_1_2"),
+        (lambda facts: facts.func_name == "relu", "relu_1_2"),
+        (lambda facts: facts.shape == (3, 2), "linear_2_4"),
+    ],
+)
+def test_a_halted_capture_ends_at_its_site(stop: Any, last: str) -> None:
     trace = tl.trace(mlp().eval(), torch.randn(3, 4), stop_after=stop)
     assert trace.outcome.status == "halted"
     assert trace.halted
-    last = "linear_1_1" if stop == "0" else "relu_1_2"
     assert trace.ops.labels[-2:] == (last, "output_1")
+
+
+@pytest.mark.parametrize("argument", ["save", "stop_after"])
+@pytest.mark.parametrize("ask", [lambda facts: facts.nothing, tl.where(lambda facts: 1 / 0), torch.relu])
+def test_a_predicate_that_raises_is_blamed_itself(argument: str, ask: Any) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(mlp(), torch.randn(3, 4), **{argument: ask})
+    assert refused.value.code == "predicate_evaluation_failed"
+    assert refused.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("save", ["nosuch_1_1", tl.func("rleu"), tl.in_module("nowhere")])
+def test_a_request_that_keeps_nothing_is_told(save: Any) -> None:
+    with pytest.warns(tl.errors.TorchLensWarning, match="save_matched_nothing"):
+        tl.trace(mlp(), torch.randn(3, 4), save=save)
+
+
+@pytest.mark.parametrize(
+    ("options", "values"),
+    [(tl.CaptureOptions, {"inference_only": "yes"}), (tl.JournalOptions, {"path": "x", "durability": "often"})],
+)
+def test_an_option_outside_its_list_is_refused(options: Any, values: dict[str, Any]) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        options(**values)
+    assert refused.value.code == "option_value_invalid"
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def inner(model: nn.Module, *args: Any, **kwargs: Any) -> str:
     return " ".join(op.label for op in trace.ops if op.is_compute_op)
 
 
-def test_a_straight_line() -> None:
+def test_a_straight_line_is_numbered_call_by_call() -> None:
     trace = tl.trace(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(5, 4))
     rows = [(op.label, op.modules, op.parents, op.step_index, op.ordinal_index) for op in trace.ops]
     assert rows == [
@@ -70,7 +70,7 @@ def test_a_straight_line() -> None:
     ]
 
 
-def test_a_loop_then_more() -> None:
+def test_a_call_after_a_loop_is_a_layer_of_its_own() -> None:
     def forward(self: Any, x: Tensor) -> Tensor:
         for _ in range(3):
             x = torch.tanh(x) * 0.5

@@ -7,10 +7,10 @@ functions, and ``sweep`` to replace references that were bound by name before. F
 * A wrapped function finds the listener in ``wrap`` and hands it the call (``recorder.Recorder.called``).
   Another thread's calls go straight on.
 * The recorder makes the original call between two readings of the clock. If a wrapped call ran inside
-  and labelled the result, that inner call is the operation and nothing more is recorded.
-* Otherwise it takes the arguments apart (``template``): tensors become value numbers, read from a slot on
+  and labelled the result, that inner call is the op and nothing more is recorded.
+* Otherwise it takes the arguments apart (``template``): tensors become value numbers, read from an attribute of
   the tensor, and everything else plain data. It names the call site (``callsite``) by the frames up to
-  the innermost module's forward. It numbers the results, writes their numbers into their slots, and
+  the innermost module's forward. It numbers the results, writes their numbers onto them, and
   appends one flat row.
 * Before a call that writes in place, values kept by reference that share the memory are copied.
 * A module's forward is wrapped per instance for the length of the capture (``model``); entering and leaving

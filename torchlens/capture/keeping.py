@@ -31,13 +31,14 @@ class Keeper:
         detach: Cut kept values from the autograd graph.
     """
 
-    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "pins")
+    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "kept_any", "pins")
 
     def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int] | None, *, detach: bool) -> None:
         self._reserve = reserve
         self._store = store
         self._detach = detach
         self.pins: dict[int, Pin] = {}
+        self.kept_any = False
         self._by_storage: dict[int, list[int]] = {}
         # Per storage number the newest stored bytes: payload, first element, element count, dtype.
         self._regions: dict[int, tuple[int, int, int, torch.dtype]] = {}
@@ -51,6 +52,7 @@ class Keeper:
             storage: Storage number; None where the tensor has no storage.
             private: The memory is long-lived and the user's, as a buffer's is: copy now.
         """
+        self.kept_any = True
         if self._store is None:
             self.pin(value, tensor, storage, private=private)
             return (self._reserve(), 0, None)

@@ -20,12 +20,12 @@ from journal.events import ModelDescribed, ModuleSeen
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import Function
-from torchlens.capture.recorder import Recorder, clear_slot, parameter_row
+from torchlens.capture.recorder import Recorder, clear_number, parameter_row
 from torchlens.capture.template import path_of
 
 
 @attrs.define(slots=True)
-class Description:
+class DescribedModel:
     """A model's modules, parameters and buffers, each numbered by position."""
 
     modules: list[nn.Module]
@@ -36,7 +36,7 @@ class Description:
     event: ModelDescribed
 
 
-def describe(root: nn.Module, *, also_called: str | None = None) -> Description:
+def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedModel:
     """Walk the model once; a module, parameter or buffer with several names keeps the first and lists the others.
 
     Args:
@@ -103,7 +103,7 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> Description:
                         places.append((number, name))
                     else:
                         held[1].append(prefix + name)
-    return Description(
+    return DescribedModel(
         modules=modules,
         addresses=addresses,
         parameters=[tensor for tensor, _ in parameters.values()],
@@ -117,13 +117,10 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> Description:
     )
 
 
-NO_HOOKS: Final = ((), (), ())
-
-
 def module_numbers(root: nn.Module) -> dict[str, int]:
     """Number of each registered submodule by every name it has; the root, whose name is empty, left out."""
-    rows = describe(root).event.modules
-    return {name: number for number, row in enumerate(rows) for name in (row[0], *row[5]) if name}  # type: ignore[misc, index]
+    rows: Any = describe(root).event.modules
+    return {name: number for number, row in enumerate(rows) for name in (row[0], *row[5]) if name}
 
 
 OWN_ATTRIBUTES: Final = frozenset((*nn.Module().__dict__, "forward"))
@@ -150,7 +147,7 @@ class Buffers(dict[str, Any]):
 class Instrumented:
     """The model while it is captured; ``restore`` leaves it as it was."""
 
-    def __init__(self, described: Description, recorder: Recorder) -> None:
+    def __init__(self, described: DescribedModel, recorder: Recorder) -> None:
         self._recorder = recorder
         self._described = described
         self._numbers: dict[int, int] = {}  # number of each module whose class's forward is wrapped, by id
@@ -255,7 +252,7 @@ class Instrumented:
         return forward
 
     def _opaque(self, module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A scripted module: one operation, since what it runs is not Python."""
+        """A scripted module: one op, since what it runs is not Python."""
         name = getattr(module, "original_name", type(module).__name__)
         function = Function(name.lower(), f"torch.jit.{name}", original, opaque=True)
         applied = self._recorder.applied
@@ -323,7 +320,7 @@ class Instrumented:
             self._recorder.buffer_assigned(buffer, number)
 
     def restore(self) -> None:
-        """Put everything back, and take the slots off tensors that the model stored on itself."""
+        """Put everything back, and take the numbers off tensors that the model stored on itself."""
         for owner, name, original in reversed(self._patched):
             setattr(owner, name, original)
         for names, own in self._forwards:
@@ -337,7 +334,7 @@ class Instrumented:
             compat.set_buffers(module, own_buffers)
         for module, compiled in self._compiled:
             module.__dict__[compat.COMPILED_CALL] = compiled
-        self._recorder.clear_slots()
+        self._recorder.clear_numbers()
         for module in (*self._described.modules, *self._found):
             if not compat.is_torchs_own(type(module)):  # torch's own modules store no activation on themselves
                 names = module.__dict__
@@ -346,17 +343,17 @@ class Instrumented:
 
 
 def _clear(value: Any) -> None:
-    """Take slots off tensors that the model stored on itself, one container deep."""
+    """Take the numbers off tensors that the model stored on itself, one container deep."""
     if isinstance(value, Tensor):
-        clear_slot(value)
+        clear_number(value)
     elif type(value) in (list, tuple):
         for item in value:
             if isinstance(item, Tensor):
-                clear_slot(item)
+                clear_number(item)
     elif type(value) is dict:
         for item in value.values():
             if isinstance(item, Tensor):
-                clear_slot(item)
+                clear_number(item)
 
 
 MISSING: Final = object()

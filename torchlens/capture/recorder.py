@@ -1,7 +1,7 @@
 """One capture's listener: turns wrapped calls and module calls into rows of a stream.
 
-Everything here runs between the model's own operations, so it does the least that makes a fact
-complete. A tensor carries the number of its value in a slot, ``(capture, value)``; a slot of another
+Everything here runs between the model's own calls, so it does the least that makes a fact
+complete. A tensor carries the number of its value in an attribute, ``(capture, value)``; one of another
 capture reads as none. Parameters have negative numbers, ``-1 - n``.
 """
 
@@ -39,11 +39,12 @@ from journal.events import (
 )
 from journal.events.template import HOLE, SIZE, TUPLE
 from journal.log import StreamWriter
+from projections.selector import Verdict
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, CallSites
 from torchlens.capture.functions import Function, running_statistics
 from torchlens.capture.keeping import Keeper
-from torchlens.capture.plan import NEVER, Plan, Verdict
+from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
 from torchlens.tensors import DTYPE_WORD
 
@@ -85,7 +86,7 @@ class Recorder:
     """Listener of one capture.
 
     Args:
-        number: Number of this capture in the process; written into tensor slots.
+        number: Number of this capture in the process; written beside each value number.
         writer: The stream, already open.
         keeper: Where payloads go.
         plan: Which payloads are wanted and where to stop.
@@ -148,20 +149,20 @@ class Recorder:
         self._pending = writer.pending
         self._chunk = writer.chunk_size
         self._functions: dict[Function, int] = {}
-        self._storages: dict[int, int] = {}  # address -> number; an address may be used again, see _storage_of
+        self._storages: dict[int, int] = {}  # address -> number; an address may be used again, see _storage_at
         self._resident_storages: dict[int, int] = {}  # address -> number, of storages that outlive the forward
         self._lasting: set[int] = set()  # the numbers of those
         self._value_storage: list[int | None] = []
         self._params: list[Tensor] = []
         # Parameters, buffers and constants outlive the capture: their numbers stand here by id and not in
-        # a slot on them, and the tensors are held so that the ids stay theirs.
+        # an attribute, and the tensors are held so that the ids stay theirs.
         self._residents: dict[int, int] = {}
         self._held_residents: list[Tensor] = []
         self._param_storages: dict[int, int | None] = {}
         self._writers: dict[int, int] = {}  # storage number -> value that wrote it last
         self._buffer_by_id: dict[int, tuple[int, Tensor]] = {}
         self._buffer_versions: dict[int, int] = {}
-        self._tagged: list[Tensor] = []  # residents that got a slot, as results of a call that wrote them
+        self._tagged: list[Tensor] = []  # residents that got an attribute, as results of a call that wrote them
         self._last_error = 0
         self._flight = flight
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
@@ -208,7 +209,7 @@ class Recorder:
         value = self.values
         self.values = value + 1
         self._value_storage.append(storage)
-        tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
+        tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
         return value
 
     def _reside(self, tensor: Tensor, storage: int | None) -> int:
@@ -248,7 +249,7 @@ class Recorder:
         return number, None
 
     def _meet(self, tensor: Tensor) -> int:
-        """Number of a tensor without a slot: a parameter, a buffer's first reading, or a constant."""
+        """Number of a tensor that carries none: a parameter, a buffer's first reading, or a constant."""
         value = self._residents.get(id(tensor))
         if value is not None:
             return value
@@ -293,7 +294,7 @@ class Recorder:
         self._buffer_versions[number] = version
         storage = self._resident_storage(buffer)
         value = self._reside(buffer, storage)
-        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1), private=True)
+        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1, buffer), private=True)
         description = self._describe(buffer, storage, None, None, (), payload)
         self._append((BUFFER_SEEN, monotonic_ns(), value, number, version, description))
         return value
@@ -397,7 +398,7 @@ class Recorder:
         if storage is not None:
             self._lasting.discard(storage)  # a copy of ours
         value = self._label(tensor, storage)
-        payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1))
+        payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1, tensor))
         description = self._describe(tensor, storage, None, None, (), payload)
         self.note(InputSeen(value=Value(value), path=path, was_parameter=was_parameter, description=description))
 
@@ -487,7 +488,7 @@ class Recorder:
         kind = type(result)
         if kind is Tensor:
             if self.values != before and self._is_labelled(result):
-                return result  # a call inside was the operation
+                return result  # a call inside was the op
         elif kind in PLAIN or (self.values != before and self._all_labelled(result)):
             return result
         inputs: list[int] = []
@@ -544,7 +545,7 @@ class Recorder:
             written = [
                 position
                 for position, tensor in enumerate(tensors)
-                if id(tensor) in writable and _was_written(tensor, writable[id(tensor)])
+                if id(tensor) in writable and _has_changed(tensor, writable[id(tensor)])
             ]
             shown = result
             if written and not any(True for _ in leaves(result)):
@@ -685,10 +686,12 @@ class Recorder:
             self._value_storage.append(storage)
             if type(tensor) is not Parameter:
                 try:
-                    tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
+                    tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
                 except AttributeError:  # a subclass without a dictionary
                     pass
-            keep = plan.everything if plan.simple else plan.verdict(self, function, slot if many else None, value)
+            keep = (
+                plan.everything if plan.simple else plan.verdict(self, function, slot if many else None, value, tensor)
+            )
             payload = None
             if keep is not NEVER:  # memory of the model's own may be written when the capture is over
                 payload = self._payload(value, tensor, storage, keep, private=storage in self._lasting)
@@ -720,8 +723,10 @@ class Recorder:
             self.writer.flush()
         if written:
             self._was_written(inputs, tensors, written, first)
-        if plan.stop is not None and plan.stops(self, function, first, len(outputs)):
-            raise Halt(self.writer.next_at() - 1, plan.stop, tuple(range(first, self.values)))
+        if plan.stop is not None:
+            made = tuple((first + position, tensor) for position, (_, tensor) in enumerate(results))
+            if plan.stops_after(self, function, made):
+                raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value, _ in made))
 
     def _autocast(self) -> tuple[tuple[str, str], ...]:
         return tuple(
@@ -750,11 +755,11 @@ class Recorder:
         self._buffer_versions[number] = version
         before = self.value_of(buffer)
         storage = self._resident_storage(buffer) if before is None else self._storage_number(before)
-        clear_slot(buffer)
+        clear_number(buffer)
         value = self._reside(buffer, storage)
         if storage is not None:
             self._writers[storage] = value
-        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1), private=True)
+        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1, buffer), private=True)
         description = self._describe(buffer, storage, before, None, (), payload)
         self.note(
             BufferWritten(
@@ -813,7 +818,7 @@ class Recorder:
             if value is None:
                 value = self._meet(source)
             if made is not source:
-                made._torchlens_value = (self.number, value)  # type: ignore[attr-defined]
+                made._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
         return result
 
     def asked_truth(self, tensor: Any, result: bool) -> None:
@@ -887,22 +892,24 @@ class Recorder:
             pending.append((LEFT, monotonic_ns(), call, shown, outputs))
         if len(pending) >= self._chunk:
             self.writer.flush()
-        plan = self.plan
-        if plan.at_exit is not None:
-            self._module_exit(call, result, inputs)
-        if plan.stop is not None and plan.stops_at_module(number):
-            raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value in outputs if value >= 0))
+        if self.plan.tracks_calls:
+            self._module_exit(call, result, inputs, outputs)
         return result
 
-    def _module_exit(self, call: int, result: Any, inputs: list[int]) -> None:
-        """Keeps what a module returned where the request names the module."""
-        kept = self.plan.kept_at_exit
+    def _module_exit(self, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
+        """Keeps what a module returned, or leaves the forward, where the request names the module."""
+        plan = self.plan
+        stops = False
         for _, tensor in leaves(result):
             value = self.value_of(tensor)
-            if value is None or value < 0 or value in kept:
+            if value is None or value < 0:
                 continue
-            if self.plan.wants_exit(self, call, value, untouched=value in inputs):
-                kept[value] = self.keeper.keep(value, tensor, self._storage_number(value))
+            facts = plan.returned(self, call, value, tensor, untouched=value in inputs)
+            if value not in plan.kept_at_exit and plan.wants(facts):
+                plan.kept_at_exit[value] = self.keeper.keep(value, tensor, self._storage_number(value))
+            stops = stops or plan.stops(facts)
+        if stops and plan.stop is not None:
+            raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value in outputs if value >= 0))
 
     def buffer_assigned(self, tensor: Tensor, number: int) -> None:
         """``module.name = tensor`` replaced a registered buffer."""
@@ -942,11 +949,11 @@ class Recorder:
                 payload = self.keeper.keep(value, tensor, self._value_storage[value])
                 self.note(PayloadKept(value=Value(value), payload=payload))
 
-    def clear_slots(self) -> None:
-        """Take the slots off tensors that outlive the capture, and undo the cycle that keeps this alive."""
+    def clear_numbers(self) -> None:
+        """Take the numbers off tensors that outlive the capture, and undo the cycle that keeps this alive."""
         self.sites.close()
         for tensor in self._tagged:
-            clear_slot(tensor)
+            clear_number(tensor)
         self._tagged.clear()
         self._buffer_by_id.clear()
         self._residents.clear()
@@ -954,7 +961,7 @@ class Recorder:
         self._params.clear()
 
 
-def _was_written(tensor: Tensor, version: int | None) -> bool:
+def _has_changed(tensor: Tensor, version: int | None) -> bool:
     return version is None or compat.version_of(tensor) != version
 
 
@@ -962,16 +969,9 @@ def _ignore(tensor: Tensor) -> None:
     return None
 
 
-def _address(tensor: Tensor) -> int | None:
-    try:
-        return _storage_address(tensor)
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
-def clear_slot(tensor: Tensor) -> None:
+def clear_number(tensor: Tensor) -> None:
     if "_torchlens_value" in getattr(tensor, "__dict__", ()):
-        del tensor._torchlens_value  # type: ignore[attr-defined]
+        del tensor._torchlens_value  # type: ignore[attr-defined]  # tensors take any
 
 
 def parameter_row(address: str, tensor: Tensor, aliases: tuple[str, ...]) -> tuple[Any, ...]:

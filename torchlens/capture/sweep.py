@@ -12,6 +12,7 @@ import contextlib
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -32,7 +33,8 @@ OWN_PACKAGES: Final = frozenset(
 
 _sizes: Final[dict[str, int]] = {}  # number of globals of each module when it was last looked through
 _global_hits: Final[dict[str, list[str]]] = {}  # module name -> global names that hold a torch function
-_class_parts: Final[dict[type, list[types.FunctionType]]] = {}  # methods with a torch function in default or closure
+# Names of the methods of a class with a torch function in default or closure; the classes are the user's to drop.
+_class_parts: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKeyDictionary()
 
 
 class Sweep:
@@ -131,9 +133,11 @@ class Sweep:
                 self._undo.append(functools.partial(setattr, kind, name, value))
         parts = _class_parts.get(kind)
         if parts is None:
-            parts = _class_parts[kind] = [method for method in _methods(kind) if self._holds(method)]
-        for method in parts:
-            self._in_function(method)
+            parts = _class_parts[kind] = [name for name, method in _methods(kind) if self._holds(method)]
+        if parts:
+            methods = dict(_methods(kind))
+            for name in parts:
+                self._in_function(methods[name])
 
     def _holds(self, method: types.FunctionType) -> bool:
         values = (*(method.__defaults__ or ()), *(method.__kwdefaults__ or {}).values())
@@ -171,11 +175,11 @@ def _is_function_apply(method: types.MethodType) -> bool:
     )
 
 
-def _methods(kind: type) -> Iterator[types.FunctionType]:
-    for value in vars(kind).values():
+def _methods(kind: type) -> Iterator[tuple[str, types.FunctionType]]:
+    for name, value in list(vars(kind).items()):
         plain = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
         if isinstance(plain, types.FunctionType):
-            yield plain
+            yield name, plain
 
 
 def _cells(method: types.FunctionType) -> Iterator[tuple[types.CellType, Any]]:

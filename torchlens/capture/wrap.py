@@ -27,7 +27,7 @@ class Listener(Protocol):
         """A call whose inside is watched only if ``watched``; None of its inner calls is recorded otherwise."""
 
     def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that hands its tensor arguments on under new identities and is no operation itself."""
+        """A call that hands its tensor arguments on under new identities and is no op itself."""
 
     def asked_truth(self, tensor: Any, result: bool) -> None:
         """Python asked a tensor for its truth."""
@@ -44,7 +44,7 @@ _listener: Listener | None = None
 
 def listen(listener: Listener | None) -> None:
     """Make ``listener`` hear every wrapped call of this process, or none."""
-    global _listener  # one slot per process is what a wrapper can test in nanoseconds
+    global _listener  # one name per process is what a wrapper can test in nanoseconds
     _listener = listener
 
 
@@ -77,7 +77,7 @@ def _dressed(call: Callable[..., Any], function: Function) -> Callable[..., Any]
 
 
 class Wrappers:
-    """All wrappers of this process and the slots they go to."""
+    """All wrappers of this process and the names they go to."""
 
     def __init__(self) -> None:
         self.by_original: dict[int, Callable[..., Any]] = {}
@@ -241,7 +241,7 @@ def _operator(owner: type) -> Callable[..., Any]:
 
 
 def _apply() -> Any:
-    """``autograd.Function.apply``: one operation named after the class; its inside is not the model's."""
+    """``autograd.Function.apply``: one op named after the class; its inside is not the model's."""
     original = vars(torch.autograd.Function)["apply"].__func__
     known: dict[type, Function] = {}
     transparent = compat.backward_hook_function()
@@ -264,7 +264,7 @@ def _apply() -> Any:
 
 
 def _transform(function: Function, later: bool) -> Callable[..., Any]:
-    """A ``torch.func`` transform: one operation; what it computes inside has no tensors of its own to keep."""
+    """A ``torch.func`` transform: one op; what it computes inside has no tensors of its own to keep."""
     original = function.original
 
     def call(*args: Any, **kwargs: Any) -> Any:
