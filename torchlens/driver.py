@@ -43,7 +43,7 @@ from torchlens import collector, compat
 from torchlens.capture import wrap
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
-from torchlens.capture.model import FunctionModel, Instrumented, describe
+from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.plan import Plan, Stop
 from torchlens.capture.recorder import Halt, Recorder, clear_number
 from torchlens.capture.sweep import Sweep
@@ -165,23 +165,7 @@ def _environment() -> tuple[tuple[str, str], ...]:
 
 def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     options = request.options
-    kind = type(request.model)
-    named: Any = request.model.fn if isinstance(request.model, FunctionModel) else kind
-    name = getattr(named, "__name__", type(named).__name__)
-    writer.append(
-        CaptureRequested(
-            backend=BACKEND,
-            model_class=name,
-            model_qualname=f"{getattr(named, '__module__', kind.__module__)}.{getattr(named, '__qualname__', name)}",
-            options=tuple(
-                (field.name, encode(value, _nothing))
-                for field in attrs.fields(CaptureOptions)
-                if (value := getattr(options, field.name)) != field.default
-            ),
-            save=request.save_text,
-            stop_after=None if request.stop is None else request.stop.text,
-        )
-    )
+    writer.append(_requested(request))
     described = describe(request.model, also_called=request.also_called)
     writer.append(described.event)
     on_disk = journal.path is not None
@@ -192,51 +176,80 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     with _seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
             args, kwargs, parameters = copied(request.args, request.kwargs)
-        instrumented = Instrumented(described, recorder)
-        sweep = Sweep()
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(limit * 3 + 500)  # each module call of the model is three frames deeper here
-        installed_here = False
-        try:
-            with compat.NoTorchFunction():
-                _take_inputs(recorder, request, args, kwargs, parameters)
-            if not wrap.wrappers().installed:
-                wrap.wrappers().install()
-                installed_here = True
-            sweep.over_globals()
-            sweep.over_model(described.modules)
-            if isinstance(request.model, FunctionModel):
-                sweep.over_function(request.model.fn)
-            instrumented.install()
-            wrap.listen(recorder)
-            captured.output = recorder.module_called(0, request.forward, args, kwargs)
-            wrap.listen(None)
-            with compat.NoTorchFunction():
-                _returned(recorder, captured.output)
-        except Halt as halt:
-            wrap.listen(None)
-            captured.stopped = True
-            writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
-        except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
-            wrap.listen(None)
-            captured.error = error
-            writer.append(ForwardRaised(exception=path_of(type(error)), message=str(error)[:4096]))
-        except BaseException as error:
-            wrap.listen(None)
-            writer.append(ForwardInterrupted(exception=path_of(type(error))))
-            raise
-        finally:
-            wrap.listen(None)
-            instrumented.restore()
-            sweep.restore()
-            if installed_here and not _kept_on:
-                wrap.wrappers().remove()
-            sys.setrecursionlimit(limit)
-            for _, tensor in leaves(captured.output, deep=True):
-                clear_number(tensor)
+            paths = argument_names(_forward_of(request), len(args))
+        with _watched(request, described, recorder):
+            try:
+                with compat.NoTorchFunction():
+                    _take_inputs(recorder, request, args, kwargs, paths, parameters)
+                captured.output = _called(recorder, request.forward, args, kwargs)
+                with compat.NoTorchFunction():
+                    _returned(recorder, captured.output)
+            except Halt as halt:
+                captured.stopped = True
+                writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
+            except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
+                captured.error = error
+                writer.append(ForwardRaised(exception=path_of(type(error)), message=str(error)[:4096]))
+            except BaseException as error:
+                writer.append(ForwardInterrupted(exception=path_of(type(error))))
+                raise
+        for _, tensor in leaves(captured.output, deep=True):
+            clear_number(tensor)
     _settle(journal, writer, recorder, plan)
     captured.kept_any = keeper.kept_any
     return captured
+
+
+def _requested(request: Request) -> CaptureRequested:
+    kind = type(request.model)
+    named: Any = request.model.fn if isinstance(request.model, FunctionModel) else kind
+    name = getattr(named, "__name__", type(named).__name__)
+    return CaptureRequested(
+        backend=BACKEND,
+        model_class=name,
+        model_qualname=f"{getattr(named, '__module__', kind.__module__)}.{getattr(named, '__qualname__', name)}",
+        options=tuple(
+            (field.name, encode(value, _nothing))
+            for field in attrs.fields(CaptureOptions)
+            if (value := getattr(request.options, field.name)) != field.default
+        ),
+        save=request.save_text,
+        stop_after=None if request.stop is None else request.stop.text,
+    )
+
+
+@contextlib.contextmanager
+def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[None]:
+    """Wrappers on torch and on the model; on every way out all is as it was."""
+    wrappers = wrap.wrappers()
+    was_on = wrappers.installed
+    instrumented, sweep = Instrumented(described, recorder), Sweep()
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(limit * 3 + 500)  # each call of the model is some frames deeper here
+        if not was_on:
+            wrappers.install()
+        sweep.over_globals()
+        sweep.over_model(described.modules)
+        if isinstance(request.model, FunctionModel):
+            sweep.over_function(request.model.fn)
+        instrumented.install()
+        yield
+    finally:
+        instrumented.restore()
+        sweep.restore()
+        if not was_on and not _kept_on:
+            wrappers.remove()
+        sys.setrecursionlimit(limit)
+
+
+def _called(recorder: Recorder, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The forward, with every wrapped call heard."""
+    wrap.listen(recorder)
+    try:
+        return recorder.module_called(0, forward, args, kwargs)
+    finally:
+        wrap.listen(None)
 
 
 def _nothing(tensor: Tensor) -> None:
@@ -267,11 +280,15 @@ def _seeded(seed: int | None) -> Iterator[None]:
 
 
 def _take_inputs(
-    recorder: Recorder, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any], parameters: set[int]
+    recorder: Recorder,
+    request: Request,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    paths: list[tuple[str | int, ...]],
+    parameters: set[int],
 ) -> None:
     """Give every tensor of the arguments its value number and say that the forward starts."""
-    forward = getattr(request.forward, "__wrapped__", None) or _forward_of(request)
-    for path, item in zip(argument_names(forward, len(args)), args, strict=True):
+    for path, item in zip(paths, args, strict=True):
         for where, tensor in leaves(item, path, deep=True):
             recorder.take_input(tensor, where, was_parameter=id(tensor) in parameters)
     for name, item in kwargs.items():
@@ -290,6 +307,7 @@ def _take_inputs(
 
 
 def _forward_of(request: Request) -> Callable[..., Any]:
+    """The function whose signature names the arguments, before it is wrapped."""
     if isinstance(request.model, FunctionModel):
         return request.model.fn
     return request.model.forward if request.forward == request.model.__call__ else request.forward

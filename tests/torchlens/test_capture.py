@@ -281,7 +281,7 @@ def test_repeated_captures_do_not_grow_memory() -> None:
 def test_a_dropped_trace_frees_its_tensors_without_the_collector() -> None:
     import weakref
 
-    model = mlp().eval()
+    model = nn.Sequential(*mlp(), nn.BatchNorm1d(2)).eval()
     tl.trace(model, torch.randn(3, 4))
     gc.collect()
     gc.disable()

@@ -6,13 +6,14 @@ aliasing between arguments stays as it was. The copies hang on the caller's auto
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-import functools
 import inspect
+import weakref
 from collections import Counter, UserDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -126,13 +127,25 @@ def argument_names(forward: Callable[..., Any], count: int) -> list[tuple[str | 
     return names
 
 
-@functools.lru_cache(maxsize=256)
+_signatures: Final[weakref.WeakKeyDictionary[Any, tuple[tuple[str, ...], str]]] = weakref.WeakKeyDictionary()
+
+
 def _positional(forward: Callable[..., Any], *, bound: bool) -> tuple[tuple[str, ...], str]:
-    """Names of the positional parameters, and of the one that takes the rest."""
+    """Names of the positional parameters, the bound one left out, and of the one that takes the rest."""
     try:
-        parameters = list(inspect.signature(forward).parameters.values())[1 if bound else 0 :]
+        plain, rest = _signatures[forward]
+    except (KeyError, TypeError):  # not met yet, or a callable that cannot be hashed or weakly held
+        plain, rest = _read_signature(forward)
+        with contextlib.suppress(TypeError):
+            _signatures[forward] = (plain, rest)
+    return plain[1 if bound else 0 :], rest
+
+
+def _read_signature(forward: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
+    try:
+        parameters = inspect.signature(forward).parameters.values()
     except (TypeError, ValueError):
         return (), "args"
-    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     rest = [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.VAR_POSITIONAL]
-    return tuple(parameter.name for parameter in parameters if parameter.kind in plain), (rest or ["args"])[0]
+    return tuple(parameter.name for parameter in parameters if parameter.kind in positional), (rest or ["args"])[0]

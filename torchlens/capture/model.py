@@ -137,6 +137,9 @@ class Buffers(dict[str, Any]):
     def watch(self, name: str, tell: Callable[[Any], None]) -> None:
         self.__dict__["told"][name] = tell
 
+    def tell_no_more(self) -> None:
+        self.__dict__["told"].clear()
+
     def __setitem__(self, name: str, buffer: Any) -> None:
         super().__setitem__(name, buffer)
         tell = self.__dict__["told"].get(name)
@@ -332,6 +335,7 @@ class Instrumented:
             own_buffers.clear()
             own_buffers.update(watched)
             compat.set_buffers(module, own_buffers)
+            watched.tell_no_more()
         for module, compiled in self._compiled:
             module.__dict__[compat.COMPILED_CALL] = compiled
         self._recorder.clear_numbers()
