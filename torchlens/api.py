@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from journal import JournalError, MemoryJournal, open_for_writing
 from projections.selector import Selector, in_label_form, label, module, where
+from projections.vocabulary import ROOT
 from torchlens import compat, driver
 from torchlens.capture.model import FunctionModel, module_numbers
 from torchlens.capture.plan import Facts, Stop, asked, checked
@@ -230,7 +231,8 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
     if isinstance(item, Selector):
         return item
     if isinstance(item, str):
-        return module(item) if item.partition(":")[0] in module_numbers(root) else label(item)
+        address = item.partition(":")[0]
+        return module(item) if address == ROOT or address in module_numbers(root) else label(item)
     if callable(item):
         return where(checked(item), name_hint=getattr(item, "__qualname__", None))
     raise ConfigurationError(

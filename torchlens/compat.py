@@ -22,6 +22,7 @@ detach: Final = Tensor.detach
 contiguous: Final = Tensor.contiguous
 to: Final = Tensor.to
 data_ptr: Final = Tensor.data_ptr
+neg_view: Final[Callable[[Tensor], Tensor]] = torch._neg_view
 resolve_conj: Final = Tensor.resolve_conj
 resolve_neg: Final = Tensor.resolve_neg
 untyped_storage: Final = Tensor.untyped_storage
@@ -60,8 +61,21 @@ MAX_TOUCHED_NODES: Final = 30_000
 stack (torch 2.13, 8 MiB); beyond this many, nodes are not looked at."""
 
 
-NoTorchFunction: Final[Callable[[], Any]] = torch._C.DisableTorchFunctionSubclass
-"""Context in which a tensor subclass's own ``__torch_function__`` is not asked."""
+NoTorchFunction: Final[Callable[[], Any]] = getattr(
+    torch._C, "DisableTorchFunction", torch._C.DisableTorchFunctionSubclass
+)
+"""Context in which neither a tensor subclass's nor a mode's ``__torch_function__`` is asked."""
+
+function_mode_on: Final[Callable[[], bool]] = getattr(torch._C, "_is_torch_function_mode_enabled", lambda: False)
+"""Whether a function mode of the user's is on."""
+
+
+def node_of(tensor: Tensor) -> Any:
+    """The tensor's autograd node; None without one, and where torch refuses to say (a view made in no_grad mode)."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
 
 
 def copied(tensor: Tensor) -> Tensor:
@@ -225,6 +239,16 @@ def is_compiled_function(fn: object) -> bool:
 def is_functional_wrapper(tensor: Tensor) -> bool:
     """Whether the tensor belongs to a running ``torch.func`` transform, so that its memory cannot be read."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def fill_identity_caches() -> None:
+    """Let torch remember its own functions before any is wrapped; what it caches of them it keeps for good."""
+    from torch.utils import _device
+
+    _device._device_constructors()
+    torch.overrides.get_default_nowrap_functions()
+    torch.overrides.get_ignored_functions()
+    torch.overrides.get_testing_overrides()
 
 
 def transforms() -> Iterator[tuple[Any, str, bool]]:

@@ -45,10 +45,10 @@ from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.plan import Plan, Stop
-from torchlens.capture.recorder import Halt, Recorder, clear_number
+from torchlens.capture.recorder import Halt, Recorder
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
-from torchlens.errors import CaptureError
+from torchlens.errors import CaptureError, message_of
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions
 from torchlens.source import StreamSource
@@ -189,12 +189,10 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
             except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
                 captured.error = error
-                writer.append(ForwardRaised(exception=path_of(type(error)), message=str(error)[:4096]))
+                writer.append(ForwardRaised(exception=path_of(type(error)), message=message_of(error)))
             except BaseException as error:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
-        for _, tensor in leaves(captured.output, deep=True):
-            clear_number(tensor)
     _settle(journal, writer, recorder, plan)
     captured.kept_any = keeper.kept_any
     return captured
@@ -222,12 +220,13 @@ def _requested(request: Request) -> CaptureRequested:
 def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[None]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
-    was_on = wrappers.installed
-    instrumented, sweep = Instrumented(described, recorder), Sweep()
+    instrumented = Instrumented(described, recorder, enters_root=request.forward == request.model.__call__)
+    sweep = Sweep()
     limit = sys.getrecursionlimit()
+    deeper = limit * 3 + 500
     try:
-        sys.setrecursionlimit(limit * 3 + 500)  # each call of the model is some frames deeper here
-        if not was_on:
+        sys.setrecursionlimit(deeper)  # each call of the model is some frames deeper here
+        if not wrappers.installed:
             wrappers.install()
         sweep.over_globals()
         sweep.over_model(described.modules)
@@ -238,9 +237,11 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
     finally:
         instrumented.restore()
         sweep.restore()
-        if not was_on and not _kept_on:
+        if not _kept_on and wrappers.installed:
             wrappers.remove()
-        sys.setrecursionlimit(limit)
+        sweep.put_back(instrumented.modules)
+        if sys.getrecursionlimit() == deeper:
+            sys.setrecursionlimit(limit)
 
 
 def _called(recorder: Recorder, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

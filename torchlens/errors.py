@@ -87,3 +87,11 @@ class TorchLensWarning(UserWarning):
         self.remedy = remedy
         self.fields: dict[str, Any] = {"code": code, "remedy": remedy, **facts}
         super().__init__(f"{problem}. Remedy: {remedy} [{code}]")
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, cut to a bound; its type where it cannot say it."""
+    try:
+        return str(error)[:4096]
+    except Exception:  # noqa: BLE001  # a user's __str__ may do anything
+        return f"<{type(error).__name__} without a message>"

@@ -34,6 +34,7 @@ from torchlens.errors import (
     SelectionError,
     SiteAmbiguityError,
     ValidationError,
+    message_of,
 )
 from torchlens.lookup import Found
 from torchlens.quantities import Bytes, Duration
@@ -487,7 +488,7 @@ class TraceCaptureError(CaptureError, RuntimeError):
         """The error for a model that raised ``error``."""
         return _class_for(type(error))(  # type: ignore[arg-type]  # mypy takes a class for unhashable
             code="model_raised",
-            problem=f"the model raised {type(error).__name__}: {error}",
+            problem=f"the model raised {type(error).__name__}: {message_of(error)}",
             remedy="see the cause; what was recorded before it is at exc.partial_trace",
             partial_trace=partial_trace,
         )

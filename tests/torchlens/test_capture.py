@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import io
@@ -626,3 +627,319 @@ def test_a_meta_input_is_refused() -> None:
     with pytest.raises(tl.TorchLensError) as refused:
         tl.trace(nn.ReLU(), torch.ones(2, device="meta"))
     assert refused.value.code == "unsupported_tensor_variant"
+
+
+# Odd models ---------------------------------------------------------------------------------------------------
+
+
+def same_as_bare(model: nn.Module, *args: Any, **kwargs: Any) -> tl.Trace:
+    """The trace of a model whose traced and bare runs agree, from the same state."""
+    twin = copy.deepcopy(model)
+    torch.manual_seed(3)
+    bare = twin(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    torch.manual_seed(3)
+    trace = tl.trace(model, list(args), kwargs)
+    assert torch.equal(trace.output, bare)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+    trace.check_metadata_invariants()
+    return trace
+
+
+def test_a_row_of_a_weight_may_be_written_without_gradients() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.fc.weight[0].zero_()
+        return self.fc(x)
+
+    trace = same_as_bare(Body(forward, fc=nn.Linear(2, 2)), torch.ones(1, 2))
+    assert "zero_1_2" in trace.ops["linear_1_3"].parents
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_inside_a_padded_encoder_are_recorded() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).eval()
+    mask = torch.tensor([[False, False, True], [False, False, False]])
+    with torch.no_grad():
+        same_as_bare(model, torch.randn(2, 3, 8), src_key_padding_mask=mask)
+
+
+def test_a_class_that_changes_in_the_forward_is_followed() -> None:
+    model = Body(lambda self, x: self.fc(self.fc(x)), fc=nn.LazyLinear(3))
+    assert tl.trace(model, torch.ones(1, 3)).modules["fc"].num_calls == 2
+
+
+def test_a_forward_set_in_the_forward_is_what_runs_and_stays() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = self.fc(x)
+        self.fc.forward = lambda given: given * 100
+        return self.fc(y)
+
+    model = Body(forward, fc=nn.Linear(2, 2))
+    same_as_bare(model, torch.ones(1, 2))
+    assert "forward" in vars(model.fc)
+
+
+def test_a_static_forward_is_no_method() -> None:
+    class Static(nn.Module):
+        @staticmethod
+        def forward(x: Tensor) -> Tensor:  # type: ignore[override]  # what some write
+            return x * 2
+
+    same_as_bare(nn.Sequential(Static()), torch.ones(2))
+
+
+def test_copies_and_pickles_made_in_the_forward_are_the_models_own() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        pickle.dumps(self.bn)
+        return copy.deepcopy(self.bn)(x) + self.bn(x)
+
+    same_as_bare(Body(forward, bn=nn.BatchNorm1d(2)).eval(), torch.ones(3, 2))
+
+    class Copied(nn.Module):
+        depth = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.depth:
+                return x * 2
+            twin = copy.deepcopy(self)
+            twin.depth = 1
+            return twin(x)
+
+    same_as_bare(Copied(), torch.ones(2))
+
+
+@pytest.mark.parametrize("view", [lambda z: z[::2].conj(), lambda z: z.conj(), lambda z: z.conj().imag])
+def test_conjugate_and_negative_inputs_keep_their_values(view: Any) -> None:
+    z = torch.randn(4, dtype=torch.complex64)
+    trace = tl.trace(lambda a, b: a * 1 + b.sum() * 0, [view(z), z])
+    assert torch.equal(trace.output, view(z) * 1)
+
+
+def test_a_device_context_works_as_ever_after_a_capture() -> None:
+    def forward(x: Tensor) -> Tensor:
+        with torch.device("meta"):
+            return x + torch.zeros(2, device="cpu")
+
+    tl.trace(forward, torch.ones(2))
+    with torch.device("meta"):
+        assert torch.zeros(1).device.type == "meta"
+
+
+def test_what_the_forward_binds_is_the_original_afterwards() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.act = F.gelu
+        self.other = torch.tanh
+        return self.act(x)
+
+    model = Body(forward, other=torch.relu)
+    tl.trace(model, torch.ones(2))
+    assert model.act is F.gelu
+    assert model.other is torch.tanh
+
+
+def test_compiling_inside_a_capture_stays_eager() -> None:
+    trace = tl.trace(lambda x: torch.compile(lambda y: torch.relu(y) + 1)(x), torch.ones(2))
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["relu", "__add__"]
+
+
+def test_nothing_stays_on_tensors_kept_deep_inside() -> None:
+    store: dict[str, Any] = {}
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = x * 2
+        store["deep"] = [{"y": y}, (y + 1,)]
+        return y
+
+    tl.trace(Body(forward), torch.ones(2))
+    assert not vars(store["deep"][0]["y"])
+    assert not vars(store["deep"][1][0])
+
+
+def test_containers_of_any_kind_are_copied_for_the_model() -> None:
+    import collections
+
+    t = torch.ones(2)
+    tl.trace(lambda d: d[0].add_(1) * 1, [collections.deque([t])])
+    assert t.tolist() == [1, 1]
+
+
+def test_a_list_that_holds_itself_is_handed_on() -> None:
+    x = torch.ones(2)
+    held: list[Any] = [x]
+    held.append(held)
+    assert tl.trace(lambda given: given[0] * 2, [held]).output.tolist() == [2, 2]
+    tl.trace(lambda given: [given * 2, *[held] * 8], x)
+
+
+def test_wrapped_may_end_inside_a_capture() -> None:
+    original = torch.relu
+    context = tl.wrapped()
+    context.__enter__()
+    tl.trace(lambda x: (context.__exit__(None, None, None), x * 2)[1], torch.ones(2))
+    assert torch.relu is original
+
+
+def test_a_mode_of_the_users_around_the_capture_sees_the_model_only() -> None:
+    from torch.overrides import TorchFunctionMode
+
+    class Count(TorchFunctionMode):
+        seen = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Count.seen += 1
+            return func(*args, **(kwargs or {}))
+
+    model, x = nn.ReLU(), torch.ones(2)
+    with Count():
+        model(x)
+        bare, Count.seen = Count.seen, 0
+        tl.trace(model, x, save=[])
+    assert Count.seen == bare
+
+
+def test_a_dispatch_mode_of_the_users_does_not_record_our_copies() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Hand(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        with Hand():
+            return self.bn(x)
+
+    trace = tl.trace(Body(forward, bn=nn.BatchNorm1d(2)).eval(), torch.ones(3, 2))
+    trace.check_metadata_invariants()
+    assert "clone" not in {op.func_name for op in trace.ops}
+
+
+def test_memory_exchanged_by_set_is_followed() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        y = torch.zeros(2)
+        y.set_(x)
+        x.add_(1)
+        return y * 1
+
+    trace = tl.trace(Body(forward), torch.ones(2))
+    assert trace.ops["set_1_2"].out.tolist() == [1, 1]
+    assert trace.ops["mul_1_4"].parents == ("add_1_3",)
+
+
+def test_memory_shared_with_numpy_is_copied_when_it_is_kept() -> None:
+    import numpy
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        outside = numpy.ones(2, dtype=numpy.float32)
+        made = torch.from_numpy(outside)
+        y = x * 2
+        window = y.numpy()
+        z = y.view(-1)
+        outside[:] = 9
+        window[:] = 7
+        return z + made
+
+    trace = tl.trace(Body(forward), torch.ones(2))
+    assert trace["fromnumpy_1_1"].out.tolist() == [1, 1]
+    assert trace["mul_1_2"].out.tolist() == [2, 2]
+    assert trace["view_1_3"].out.tolist() == [2, 2]
+
+
+def test_data_put_into_a_weight_is_where_its_readers_come_from() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.fc.weight.data = torch.sign(self.fc.weight.data)
+        return self.fc(x)
+
+    trace = same_as_bare(Body(forward, fc=nn.Linear(2, 2)), torch.ones(1, 2))
+    assert "sign_1_2" in trace.ops["linear_1_3"].parents
+
+
+def test_a_buffer_written_through_a_view_has_a_new_version() -> None:
+    class Counts(nn.Module):
+        b: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("b", torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.b[:1].add_(5)
+            return self.b + x
+
+    trace = same_as_bare(Counts(), torch.ones(2))
+    assert trace["b:2"].out.tolist() == [5, 0]
+
+
+def test_the_real_part_written_is_a_call() -> None:
+    def forward(self: Any, z: Tensor, x: Tensor) -> Tensor:
+        y = z * 1
+        y.real = x
+        return y.abs()
+
+    trace = same_as_bare(Body(forward), torch.ones(2, dtype=torch.complex64), torch.zeros(2))
+    assert trace.ops["abs_1_3"].parents == ("setreal_1_2",)
+
+
+def test_every_caught_failure_is_told() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        for _ in range(5):
+            with contextlib.suppress(RuntimeError):
+                x @ torch.ones(7, 7)
+        return x * 1
+
+    trace = tl.trace(Body(forward), torch.ones(2, 2))
+    assert sum(type(one.event).__name__ == "OpRaised" for one in trace.events()) == 5
+
+
+def test_printing_a_tensor_is_no_part_of_the_model() -> None:
+    trace = tl.trace(lambda x: (str(x), repr(x), f"{x.sum()}", x * 2)[-1], torch.ones(2))
+    assert [op.func_name for op in trace.ops if op.is_compute_op] == ["sum", "__mul__"] or trace.ops.labels == (
+        "input_1",
+        "sum_1_1",
+        "mul_1_2",
+        "output_1",
+    )
+
+
+def test_a_method_that_calls_the_model_has_the_calls_as_its_own() -> None:
+    class Steps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2
+
+        def run(self, x: Tensor) -> Tensor:
+            for _ in range(3):
+                x = self(x)
+            return x
+
+    trace = tl.trace(Steps().run, torch.ones(2))
+    assert trace.module_calls.labels == ("self:1", "self:2", "self:3", "self:4")
+
+
+def test_an_exception_that_cannot_say_itself_still_gives_a_partial_trace() -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        torch.relu(x)
+        raise Silent
+
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(Body(forward), torch.ones(2))
+    assert raised.value.partial_trace is not None
+    assert raised.value.partial_trace.ops.labels == ("input_1", "relu_1_1")
+
+
+def test_a_forked_child_in_the_forward_is_not_recorded(tmp_path: Any) -> None:
+    import os
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if torch.relu(torch.ones(2)).sum() == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        return x * 2
+
+    trace = tl.trace(Body(forward), torch.ones(2), journal=tmp_path / "run.journal")
+    assert trace.ops.labels == ("input_1", "mul_1_1", "output_1")
+    trace.cleanup()

@@ -43,10 +43,10 @@ SKIPPED_METHODS: Final = frozenset(
     __sizeof__ __getstate__ __cuda_array_interface__ _clear_non_serializable_cached_data _dimI _dimV _fix_weakref
     _is_all_true _is_any_true _is_view _is_zerotensor _make_subclass _make_wrapper_subclass _nested_tensor_size
     _nested_tensor_storage_offsets _nested_tensor_strides _nnz _reduce_ex_internal _rev_view_func_unsafe
-    _typed_storage _update_names _use_count _view_func _view_func_unsafe _make_dtensor allclose apply_ as_subclass
+    _typed_storage _update_names _use_count _view_func _view_func_unsafe _make_dtensor allclose as_subclass
     backward const_data_ptr data_ptr dense_dim dim dim_order element_size equal get_device has_names is_coalesced
     is_complex is_conj is_contiguous is_distributed is_floating_point is_inference is_neg is_nonzero is_pinned
-    is_same_size is_set_to is_shared is_signed item map2_ map_ module_load ndimension nelement numel numpy
+    is_same_size is_set_to is_shared is_signed item module_load ndimension nelement numel numpy
     q_per_channel_axis q_scale q_zero_point qscheme record_stream register_hook register_post_accumulate_grad_hook
     reinforce requires_grad_ retain_grad share_memory_ size sparse_dim storage storage_offset storage_type stride
     tolist untyped_storage eig lstsq solve symeig resize resize_as index
@@ -133,10 +133,23 @@ def running_statistics(args: Arguments, kwargs: Keywords) -> Arguments:
     return args[3:5] if len(args) > 5 and args[5] else ()
 
 
+def noise(args: Arguments, kwargs: Keywords) -> Arguments:
+    return args[1:2]
+
+
+WRITES: Final[dict[str, Callable[[Arguments, Keywords], Arguments]]] = {
+    **dict.fromkeys("batch_norm instance_norm native_batch_norm _native_batch_norm_legit".split(), running_statistics),
+    "rrelu_with_noise": noise,
+    "fused_moving_avg_obs_fake_quant": every_argument,
+    "_fused_moving_avg_obs_fq_helper": every_argument,
+}
+"""Builtins that write to an argument without their name saying so."""
+
+
 def writes_by_name(name: str, *, builtin: bool) -> Callable[[Arguments, Keywords], Arguments] | None:
     """In-place by torch's naming rule: a trailing underscore, an in-place operator, or item assignment."""
-    if builtin and name in ("batch_norm", "instance_norm"):
-        return running_statistics
+    if builtin and name in WRITES:
+        return WRITES[name]
     if name.startswith("__"):
         in_place = name.startswith("__i") and name not in ("__invert__", "__index__", "__int__", "__iter__")
         return first_argument if in_place or name == "__setitem__" else None

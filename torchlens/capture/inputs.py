@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import inspect
 import weakref
-from collections import Counter, UserDict
+from collections import Counter, UserDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -56,6 +56,11 @@ def _address(tensor: Tensor) -> int | None:
 
 
 def _copy(tensor: Tensor, shared: dict[int, Tensor] | None) -> Tensor:
+    if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested:
+        if tensor.dtype.is_complex and tensor.is_conj():
+            return _copy(tensor.conj(), shared).conj()
+        if tensor.is_neg():
+            return compat.neg_view(_copy(compat.neg_view(tensor), shared))
     with compat.NoTorchFunction():
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
             return compat.copied(tensor)
@@ -88,33 +93,43 @@ class _Copy(torch.autograd.Function):
         return grads[0], None
 
 
-def _replaced(value: Any, made: Mapping[int, Tensor]) -> Any:
-    """``value`` with its tensors exchanged; containers are rebuilt, everything else is the same object."""
+def _replaced(value: Any, made: Mapping[int, Tensor], above: frozenset[int] = frozenset()) -> Any:
+    """``value`` with its tensors exchanged; containers are rebuilt, everything else is the same object.
+
+    A container that holds itself is handed on as it is.
+    """
     if isinstance(value, Tensor):
         return made.get(id(value), value)
+    if id(value) in above:
+        return value
+    above = above | {id(value)}
+    if isinstance(value, set | frozenset):
+        return type(value)(_replaced(item, made, above) for item in value)
     if not any(True for _ in leaves(value)):
         return value
     kind = type(value)
     if isinstance(value, tuple):
-        items = [_replaced(item, made) for item in value]
+        items = [_replaced(item, made, above) for item in value]
         return kind(*items) if hasattr(value, "_fields") else kind(items)
+    if isinstance(value, deque):
+        return deque((_replaced(item, made, above) for item in value), value.maxlen)
     if isinstance(value, list):
         if kind is list:
-            return [_replaced(item, made) for item in value]
+            return [_replaced(item, made, above) for item in value]
         rebuilt = copy.copy(value)
-        rebuilt[:] = [_replaced(item, made) for item in value]
+        rebuilt[:] = [_replaced(item, made, above) for item in value]
         return rebuilt
     if kind is dict:
-        return {key: _replaced(item, made) for key, item in value.items()}
+        return {key: _replaced(item, made, above) for key, item in value.items()}
     if isinstance(value, dict | UserDict):
         mapping: Any = copy.copy(value)
         for key, item in value.items():
-            mapping[key] = _replaced(item, made)
+            mapping[key] = _replaced(item, made, above)
         return mapping
     if dataclasses.is_dataclass(value) and field_names(value) is not None:
         record: Any = copy.copy(value)
         for name in field_names(value) or ():
-            object.__setattr__(record, name, _replaced(getattr(value, name, None), made))
+            object.__setattr__(record, name, _replaced(getattr(value, name, None), made, above))
         return record
     return value
 

@@ -31,7 +31,7 @@ class Keeper:
         detach: Cut kept values from the autograd graph.
     """
 
-    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "kept_any", "pins")
+    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "exposed", "kept_any", "pins")
 
     def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int] | None, *, detach: bool) -> None:
         self._reserve = reserve
@@ -39,6 +39,7 @@ class Keeper:
         self._detach = detach
         self.pins: dict[int, Pin] = {}
         self.kept_any = False
+        self.exposed: set[int] = set()  # storages whose memory was handed out: bytes stored before may be stale
         self._by_storage: dict[int, list[int]] = {}
         # Per storage number the newest stored bytes: payload, first element, element count, dtype.
         self._regions: dict[int, tuple[int, int, int, torch.dtype]] = {}
@@ -95,7 +96,7 @@ class Keeper:
 
     def _stored(self, tensor: Tensor, storage: int | None) -> PayloadRef | None:
         assert self._store is not None
-        region = None if storage is None else self._regions.get(storage)
+        region = None if storage is None or storage in self.exposed else self._regions.get(storage)
         if region is not None:
             number, first, count, dtype = region
             offset = int(tensor.storage_offset()) - first
@@ -121,7 +122,10 @@ def reach(tensor: Tensor) -> int:
 
 def connected_copy(tensor: Tensor) -> Tensor:
     """A copy with memory of its own, on the same autograd graph, strides kept where torch can."""
-    if tensor.requires_grad and not torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-        with torch.enable_grad():
-            return compat.copied(tensor)
-    return compat.copied(tensor)
+    try:
+        if tensor.requires_grad and not torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+            with torch.enable_grad():
+                return compat.copied(tensor)
+        return compat.copied(tensor)
+    except RuntimeError:  # torch refuses to say where a view made in no_grad mode stands on the graph
+        return compat.copied(compat.detach(tensor))

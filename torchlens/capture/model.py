@@ -20,7 +20,7 @@ from journal.events import ModelDescribed, ModuleSeen
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import Function
-from torchlens.capture.recorder import Recorder, clear_number, parameter_row
+from torchlens.capture.recorder import Recorder, parameter_row
 from torchlens.capture.template import path_of
 
 
@@ -137,6 +137,10 @@ class Buffers(dict[str, Any]):
     def watch(self, name: str, tell: Callable[[Any], None]) -> None:
         self.__dict__["told"][name] = tell
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy or pickle of the model made during the capture has a plain dictionary."""
+        return (dict, (dict(self),))
+
     def tell_no_more(self) -> None:
         self.__dict__["told"].clear()
 
@@ -150,15 +154,18 @@ class Buffers(dict[str, Any]):
 class Instrumented:
     """The model while it is captured; ``restore`` leaves it as it was."""
 
-    def __init__(self, described: DescribedModel, recorder: Recorder) -> None:
+    def __init__(self, described: DescribedModel, recorder: Recorder, *, enters_root: bool) -> None:
         self._recorder = recorder
         self._described = described
+        # Whether the root's forward is still to be run for the driver, who has entered it around its hooks.
+        self._root_waits = enters_root
         self._numbers: dict[int, int] = {}  # number of each module whose class's forward is wrapped, by id
         self._special: set[int] = set()  # ids of the modules with a forward of ours in their dictionary
         self._by_class: dict[type, Any] = {}
         self._originals: dict[Any, Any] = {}  # forward of ours -> the class's
         self._patched: list[tuple[type, str, Any]] = []
-        self._forwards: list[tuple[dict[str, Any], Any]] = []  # instance dictionary, its own forward or MISSING
+        # Instance dictionary, its own forward or MISSING, ours.
+        self._forwards: list[tuple[dict[str, Any], Any, Any]] = []
         self._compiled: list[tuple[nn.Module, Any]] = []
         self._watched: list[tuple[nn.Module, dict[str, Any], Buffers]] = []
         self._found: list[nn.Module] = []  # keeps discovered modules, and so their ids, alive
@@ -171,14 +178,18 @@ class Instrumented:
         for number, buffer in enumerate(described.buffers):
             recorder.adopt_buffer(buffer, number)
         for number, module in enumerate(described.modules):
-            if number and self._forward_of_class(type(module)) and not self._has_its_own(module):
-                self._numbers[id(module)] = number
-            else:
-                self._wrap(number, module, root=number == 0)
+            self._adopt(number, module)
         for number, (owner, name) in enumerate(described.buffer_names):
             self._watch(described.modules[owner], name, number)
+        recorder.sites.root = _enter.__code__
         # Not ``__call__``: to set a special method is to visit every subclass there is.
         self._patch(nn.Module, compat.CALL, self._calling())
+
+    def _adopt(self, number: int, module: nn.Module) -> None:
+        if self._forward_of_class(type(module)) and not self._has_its_own(module):
+            self._numbers[id(module)] = number
+        else:
+            self._wrap(number, module)
 
     @staticmethod
     def _has_its_own(module: nn.Module) -> bool:
@@ -188,9 +199,9 @@ class Instrumented:
     def _forward_of_class(self, kind: type[nn.Module]) -> Callable[..., Any] | None:
         """What modules of this class run, its class attribute wrapped; None where that is no plain function."""
         if kind not in self._by_class:
-            plain = None if compat.may_hide_model(kind) else getattr(kind, "forward", None)
             owner = next((base for base in kind.__mro__ if "forward" in base.__dict__), nn.Module)
-            if not isinstance(plain, types.FunctionType) or owner is nn.Module:
+            plain = owner.__dict__.get("forward")
+            if owner is nn.Module or not isinstance(plain, types.FunctionType) or compat.may_hide_model(kind):
                 plain = None
             elif plain in self._originals:
                 plain = self._originals[plain]
@@ -207,15 +218,26 @@ class Instrumented:
 
         def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             number = numbers.get(id(module))
-            if number is None or by_class.get(type(module)) is not original:  # reached by super() from a subclass
+            if number is not None and type(module) not in by_class:  # its class was changed meanwhile
+                self._forward_of_class(type(module))
+            if number is None or by_class[type(module)] is not original:  # reached by super() from a subclass
                 return original(module, *args, **kwargs)
+            if number == 0 and self._is_drivers():
+                return _enter(original, module, *args, **kwargs)
             return called(number, types.MethodType(original, module), args, kwargs)
 
         OWN_CODE.add(forward.__code__)
-        return forward
+        return functools.wraps(original)(forward)
 
-    def _wrap(self, number: int, module: nn.Module, *, root: bool = False) -> None:
-        """Put a forward into the instance's dictionary: for the root, and where the instance is special."""
+    def _is_drivers(self) -> bool:
+        """Whether this run of the root's forward is the one that the driver has entered."""
+        if self._root_waits and self._recorder.is_listening():
+            self._root_waits = False
+            return True
+        return False
+
+    def _wrap(self, number: int, module: nn.Module) -> None:
+        """Put a forward into the instance's dictionary, where that of its class does not serve."""
         self._special.add(id(module))
         names = module.__dict__
         original = module.forward
@@ -228,30 +250,19 @@ class Instrumented:
                 original = inner.__call__
             elif compat.is_scripted(module):
                 original = self._opaque(module, original)
-        self._forwards.append((names, names.get("forward", MISSING)))
-        names["forward"] = self._root_forward(original) if root else self._own_forward(number, original)
+        made = self._own_forward(number, original)
+        self._forwards.append((names, names.get("forward", MISSING), made))
+        names["forward"] = made
 
     def _own_forward(self, number: int, original: Callable[..., Any]) -> Callable[..., Any]:
         called = self._recorder.module_called
 
         def forward(*args: Any, **kwargs: Any) -> Any:
+            if number == 0 and self._is_drivers():
+                return _enter(original, *args, **kwargs)
             return called(number, original, args, kwargs)
 
         OWN_CODE.add(forward.__code__)
-        return forward
-
-    def _root_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The driver entered the root's first call, around the root's hooks; later ones are calls of their own."""
-        recorder, entered = self._recorder, False
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            nonlocal entered
-            if not entered:
-                entered = True
-                return original(*args, **kwargs)
-            return recorder.module_called(0, original, args, kwargs)
-
-        recorder.sites.root = forward.__code__
         return forward
 
     def _opaque(self, module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -283,8 +294,12 @@ class Instrumented:
             if number is None:
                 if id(module) not in self._special and recorder.is_listening():
                     self._discover(module)
-            elif only_calls_forward(module):
-                return called(number, types.MethodType(by_class[type(module)], module), args, kwargs)
+            elif number == 0 and self._root_waits:
+                return original(module, *args, **kwargs)
+            elif only_calls_forward(module) and "forward" not in module.__dict__:
+                plain = by_class.get(type(module)) or self._forward_of_class(type(module))
+                if plain is not None:
+                    return called(number, types.MethodType(plain, module), args, kwargs)
             return original(module, *args, **kwargs)
 
         OWN_CODE.add(call.__code__)
@@ -303,10 +318,7 @@ class Instrumented:
         for name, parameter in compat.own_parameters(module).items():
             if parameter is not None and self._recorder.value_of(parameter) is None:
                 self._recorder.meet_parameter(parameter, number, name)
-        if self._forward_of_class(kind) and not self._has_its_own(module):
-            self._numbers[id(module)] = number
-        else:
-            self._wrap(number, module)
+        self._adopt(number, module)
 
     def _watch(self, module: nn.Module, name: str, number: int) -> None:
         """Hear of it when ``module``'s buffer ``name`` is exchanged."""
@@ -323,12 +335,14 @@ class Instrumented:
             self._recorder.buffer_assigned(buffer, number)
 
     def restore(self) -> None:
-        """Put everything back, and take the numbers off tensors that the model stored on itself."""
+        """Put everything back, and take the numbers off tensors that live on."""
         for owner, name, original in reversed(self._patched):
             setattr(owner, name, original)
-        for names, own in self._forwards:
+        for names, own, made in self._forwards:
+            if names.get("forward") is not made:  # the model has set one of its own
+                continue
             if own is MISSING:
-                names.pop("forward", None)
+                del names["forward"]
             else:
                 names["forward"] = own
         for module, own_buffers, watched in self._watched:
@@ -339,26 +353,21 @@ class Instrumented:
         for module, compiled in self._compiled:
             module.__dict__[compat.COMPILED_CALL] = compiled
         self._recorder.clear_numbers()
-        for module in (*self._described.modules, *self._found):
-            if not compat.is_torchs_own(type(module)):  # torch's own modules store no activation on themselves
-                names = module.__dict__
-                for name in names.keys() - OWN_ATTRIBUTES:
-                    _clear(names[name])
+        for held in (self._patched, self._forwards, self._originals, self._watched):
+            held.clear()  # what stands in these refers back here
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """Every module that was seen, registered or not."""
+        return [*self._described.modules, *self._found]
 
 
-def _clear(value: Any) -> None:
-    """Take the numbers off tensors that the model stored on itself, one container deep."""
-    if isinstance(value, Tensor):
-        clear_number(value)
-    elif type(value) in (list, tuple):
-        for item in value:
-            if isinstance(item, Tensor):
-                clear_number(item)
-    elif type(value) is dict:
-        for item in value.values():
-            if isinstance(item, Tensor):
-                clear_number(item)
+def _enter(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Runs the root's forward for the driver; call sites of the root end at this frame."""
+    return original(*args, **kwargs)
 
+
+OWN_CODE.add(_enter.__code__)
 
 MISSING: Final = object()
 

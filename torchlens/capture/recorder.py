@@ -7,11 +7,13 @@ capture reads as none. Parameters have negative numbers, ``-1 - n``.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from time import monotonic_ns
 from typing import Any, Final, Literal
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +48,7 @@ from torchlens.capture.functions import Function, running_statistics
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
+from torchlens.errors import message_of
 from torchlens.tensors import DTYPE_WORD
 
 OP: Final = OpExecuted.type_id
@@ -62,11 +65,18 @@ _grad_enabled = compat.grad_enabled
 _inference_enabled = compat.inference_enabled
 _any_autocast_enabled = compat.any_autocast_enabled
 _storage_address = compat.storage_address
+_function_mode_on = compat.function_mode_on
 MAX_TOUCHED_NODES: Final = compat.MAX_TOUCHED_NODES
 
 Parameter = nn.Parameter
 
 How = Literal["inplace", "fused", "reassign"]
+
+MOVES_STORAGE: Final = frozenset(("set_", "resize_", "resize_as_"))
+"""In-place calls after which a tensor may stand on other memory."""
+
+SHARES_OUTSIDE: Final = frozenset(("from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"))
+"""Calls whose result may share memory with something that is no tensor and can be written unseen."""
 
 ONE_TENSOR: Final = (HOLE,)
 """The template of a call with one tensor and nothing else, which is most module calls."""
@@ -96,20 +106,20 @@ class Recorder:
     __slots__ = (
         "_autocast_devices",
         "_buffer_by_id",
+        "_buffer_storages",
         "_buffer_versions",
         "_chunk",
         "_flight",
         "_functions",
         "_held_residents",
-        "_last_error",
         "_lasting",
+        "_numbered",
         "_param_storages",
         "_params",
         "_pending",
         "_resident_storages",
         "_residents",
         "_storages",
-        "_tagged",
         "_value_storage",
         "_writers",
         "call",
@@ -162,8 +172,8 @@ class Recorder:
         self._writers: dict[int, int] = {}  # storage number -> value that wrote it last
         self._buffer_by_id: dict[int, tuple[int, Tensor]] = {}
         self._buffer_versions: dict[int, int] = {}
-        self._tagged: list[Tensor] = []  # residents that got an attribute, as results of a call that wrote them
-        self._last_error = 0
+        self._buffer_storages: dict[int, Tensor] = {}  # storage number -> the buffer that has it
+        self._numbered: list[ref[Tensor]] = []  # what got a number on it, to be cleared if it lives on
         self._flight = flight
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
         self.sites = CallSites(self.note, self._keep_source, Recorder.module_called.__code__)
@@ -209,6 +219,7 @@ class Recorder:
         value = self.values
         self.values = value + 1
         self._value_storage.append(storage)
+        self._numbered.append(ref(tensor))
         tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
         return value
 
@@ -230,10 +241,13 @@ class Recorder:
             self._param_storages[number] = self._resident_storage(self._params[number])
         return self._param_storages[number]
 
-    def _storage_at(self, address: int, tensor: Tensor, inputs: list[int]) -> tuple[int, int | None]:
+    def _storage_at(
+        self, address: int, tensor: Tensor, inputs: list[int], first_storage: int
+    ) -> tuple[int, int | None]:
         """Storage number of a result at this address, and the input whose storage it shares.
 
-        A known address counts only if a living input has it: a freed storage's address is used again.
+        A known address counts only if a living input, or an earlier result of the same call (whose number is
+        ``first_storage`` or more), has it: a freed storage's address is used again.
         """
         known = self._storages.get(address)
         if known is None and (len(inputs) == 1 or compat.is_view(tensor)):
@@ -244,6 +258,8 @@ class Recorder:
             for value in inputs:
                 if self._storage_number(value) == known:
                     return known, value
+            if known >= first_storage:
+                return known, None
         number = self._storages[address] = self.storages
         self.storages = number + 1
         return number, None
@@ -258,7 +274,7 @@ class Recorder:
             return self._read_buffer(tensor, known[0])
         if isinstance(tensor, nn.Parameter):
             return self.meet_parameter(tensor, None, None)
-        node = tensor.grad_fn
+        node = compat.node_of(tensor)
         made_by = None if node is None or node in self.nodes else type(node).__name__
         inside = made_by is not None and compat.made_since(node, self.first_node)
         storage = self._resident_storage(tensor)
@@ -294,6 +310,8 @@ class Recorder:
         self._buffer_versions[number] = version
         storage = self._resident_storage(buffer)
         value = self._reside(buffer, storage)
+        if storage is not None:
+            self._buffer_storages[storage] = buffer
         payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1, buffer), private=True)
         description = self._describe(buffer, storage, None, None, (), payload)
         self._append((BUFFER_SEEN, monotonic_ns(), value, number, version, description))
@@ -314,16 +332,20 @@ class Recorder:
         requires_grad = tensor.requires_grad
         if requires_grad:
             nodes = self.nodes
-            node = tensor.grad_fn if len(nodes) < MAX_TOUCHED_NODES else None
+            node = compat.node_of(tensor) if len(nodes) < MAX_TOUCHED_NODES else None
             if node is not None:
                 grad_fn = type(node).__name__
                 grad_slot = tensor.output_nr
                 grad_node = nodes.setdefault(node, len(nodes))
         kind = type(tensor)
+        try:
+            shape = tensor.shape
+        except RuntimeError:  # nested: its sizes are no one shape
+            storage = None
         if storage is None:
             return self._describe_odd(tensor, requires_grad, grad_fn, grad_slot, grad_node, path, payload, same_as)
         return (
-            tensor.shape,
+            shape,
             DTYPE_WORD[tensor.dtype],
             "cpu" if tensor.is_cpu else str(tensor.device),
             None,
@@ -381,12 +403,17 @@ class Recorder:
     def _payload(
         self, value: int, tensor: Tensor, storage: int | None, verdict: Verdict, *, private: bool = False
     ) -> tuple[int, int, tuple[int, ...] | None] | None:
-        if verdict is True:
-            return self.keeper.keep(value, tensor, storage, private=private)
-        if verdict is None:
+        if verdict is False:
+            return None
+        self.paused += 1  # a dispatch mode of the user's would call through a wrapper for our copies
+        try:
+            if verdict is True:
+                return self.keeper.keep(value, tensor, storage, private=private)
             self.keeper.pin(value, tensor, storage, private=private)
             self.held.add(value)
-        return None
+            return None
+        finally:
+            self.paused -= 1
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -463,8 +490,9 @@ class Recorder:
     def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         original = function.original
         if self.paused or _get_ident() != self.thread:
-            if function.writes is not None and self.paused and _get_ident() == self.thread:
-                for _, tensor in leaves(function.writes(args, kwargs)):
+            if (function.writes is not None or "out" in kwargs) and self.paused and _get_ident() == self.thread:
+                written = () if function.writes is None else function.writes(args, kwargs)
+                for _, tensor in leaves((written, kwargs.get("out"))):
                     self.protect(tensor)
             return original(*args, **kwargs)
         targets: tuple[Any, ...] = ()
@@ -493,10 +521,10 @@ class Recorder:
             return result
         inputs: list[int] = []
         tensors: list[Tensor] = []
-        if kind is Tensor:
+        if kind is Tensor and not _function_mode_on():
             template, named = self.take(args, kwargs, inputs, tensors)
             self._executed(function, template, named, inputs, tensors, result, start, duration, rng, None, _getframe(2))
-        else:  # perhaps a subclass, whose own code must not run for what is asked of it here
+        else:  # a subclass perhaps, or a mode of the user's: their code must not run for what is asked here
             with compat.NoTorchFunction():
                 template, named = self.take(args, kwargs, inputs, tensors)
                 self._executed(
@@ -589,9 +617,10 @@ class Recorder:
     def _call_raised(
         self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, start: int
     ) -> None:
-        if self._last_error == id(error) or isinstance(error, Halt):
-            return
-        self._last_error = id(error)
+        if isinstance(error, Halt) or getattr(error, "_torchlens_capture", None) == self.number:
+            return  # an inner call has told
+        with contextlib.suppress(AttributeError, TypeError):
+            error._torchlens_capture = self.number  # type: ignore[attr-defined]  # a mark of ours
         inputs: list[int] = []
         template, named = self.take(args, kwargs, inputs, [])
         self.writer.append(
@@ -603,7 +632,7 @@ class Recorder:
                 kwargs=named,
                 inputs=tuple(inputs),
                 exception=path_of(type(error)),
-                message=str(error)[:4096],
+                message=message_of(error),
             ),
             start,
         )
@@ -656,7 +685,7 @@ class Recorder:
             mode = mode | MODE_AUTOCAST
             autocast = self._autocast()
         writers = self._last_writers(inputs) if self._writers else None
-        first = self.values
+        first, first_storage = self.values, self.storages
         plan = self.plan
         outputs: list[tuple[Any, ...]] = []
         many = len(results) > 1
@@ -674,21 +703,26 @@ class Recorder:
                     storage = None
                 else:  # a new address is the usual case, and is no other value's
                     if address in self._storages or (inputs and min(inputs) < 0):
-                        storage, view_of = self._storage_at(address, tensor, inputs)
+                        storage, view_of = self._storage_at(address, tensor, inputs, first_storage)
                     else:
                         storage = self._storages[address] = self.storages
                         self.storages = storage + 1
             else:
                 view_of = inputs[same_as]
                 storage = self._storage_number(view_of)
+                if written and function.func_name in MOVES_STORAGE:
+                    storage, _ = self._storage_at(_storage_address(tensor), tensor, inputs, first_storage)
             value = self.values
             self.values = value + 1
             self._value_storage.append(storage)
             if type(tensor) is not Parameter:
                 try:
+                    self._numbered.append(ref(tensor))
                     tensor._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
                 except AttributeError:  # a subclass without a dictionary
                     pass
+            if storage is not None and function.func_name in SHARES_OUTSIDE:
+                self._expose(storage)
             keep = (
                 plan.everything if plan.simple else plan.verdict(self, function, slot if many else None, value, tensor)
             )
@@ -739,12 +773,13 @@ class Recorder:
         """From now on every name for the written memory reads from the call that wrote it."""
         for position in written:
             tensor = tensors[position]
-            if id(tensor) in self._residents:
-                self._tagged.append(tensor)
             storage = self._storage_number(inputs[position])
             if storage is not None:
                 self._writers[storage] = first
             known = self._buffer_by_id.get(id(tensor))
+            if known is None and storage is not None and storage in self._buffer_storages:
+                tensor = self._buffer_storages[storage]  # written through a view of it
+                known = self._buffer_by_id.get(id(tensor))
             if known is not None and known[1] is tensor:
                 made = self.value_of(tensor)
                 how: How = "inplace" if made is not None and made >= first else "fused"
@@ -821,6 +856,15 @@ class Recorder:
                 made._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
         return result
 
+    def unwatched(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _get_ident() != self.thread:
+            return original(*args, **kwargs)
+        self.paused += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.paused -= 1
+
     def asked_truth(self, tensor: Any, result: bool) -> None:
         if self.paused or _get_ident() != self.thread:
             return
@@ -831,15 +875,33 @@ class Recorder:
         self._append((BRANCH, monotonic_ns(), value, result, site, self.call))
 
     def escaping(self, tensor: Any) -> None:
+        """Whoever gets the memory may write it at any time: from now on what shares it is copied when it is kept."""
         if not self.paused and _get_ident() == self.thread and isinstance(tensor, Tensor):
-            self.protect(tensor)
+            with compat.NoTorchFunction():
+                self.protect(tensor)
+                value = self.value_of(tensor)
+                storage = None if value is None else self._storage_number(value)
+                if storage is not None:
+                    self._expose(storage)
+
+    def _expose(self, storage: int) -> None:
+        self._lasting.add(storage)
+        self.keeper.exposed.add(storage)
 
     def data_replaced(self, tensor: Any, source: Any) -> None:
         """``x.data = y`` makes x another name for y's memory."""
-        if self.paused or _get_ident() != self.thread or isinstance(tensor, nn.Parameter):
+        if self.paused or _get_ident() != self.thread:
             return
-        value = self.value_of(source)
-        if value is not None:
+        value = self.known_or_met(source)
+        known = self._buffer_by_id.get(id(tensor))
+        if known is not None and known[1] is tensor:
+            self._wrote_buffer(tensor, known[0], "reassign", value if value >= 0 else None)
+        elif self._residents.get(id(tensor), 0) < 0:  # a parameter: its next reader hangs on what made the data
+            storage = self._storage_number(value)
+            self._param_storages[-1 - self._residents[id(tensor)]] = storage
+            if storage is not None and value >= 0:
+                self._writers.setdefault(storage, value)
+        else:
             tensor._torchlens_value = (self.number, value)
 
     # -- modules ---------------------------------------------------------------------------------
@@ -952,9 +1014,11 @@ class Recorder:
     def clear_numbers(self) -> None:
         """Take the numbers off tensors that outlive the capture, and undo the cycle that keeps this alive."""
         self.sites.close()
-        for tensor in self._tagged:
-            clear_number(tensor)
-        self._tagged.clear()
+        for held in self._numbered:
+            tensor = held()
+            if tensor is not None:
+                clear_number(tensor)
+        self._numbered.clear()
         self._buffer_by_id.clear()
         self._residents.clear()
         self._held_residents.clear()

@@ -31,6 +31,9 @@ OWN_PACKAGES: Final = frozenset(
     ("torch", "torchgen", "torchlens", "journal", "projections", "numpy", "pandas", "msgpack", "lmdb", "attr", "attrs")
 )
 
+TORCHS_BINDERS: Final = ("torch.nn.utils", "torch.nn.modules", "torch.nn.attention")
+"""Packages of torch that bind torch functions by name, as a model's own code does."""
+
 _sizes: Final[dict[str, int]] = {}  # number of globals of each module when it was last looked through
 _global_hits: Final[dict[str, list[str]]] = {}  # module name -> global names that hold a torch function
 # Names of the methods of a class with a torch function in default or closure; the classes are the user's to drop.
@@ -43,6 +46,7 @@ class Sweep:
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
         self._wrapped = wrappers().by_original
+        self._wrappers = wrappers().by_wrapper
 
     def replacement(self, value: Any) -> Any:
         """What to put in the place of ``value``; None to leave it."""
@@ -70,7 +74,9 @@ class Sweep:
                 self._in_mapping(vars(found), hits)
 
     def _look_through(self, name: str, module: Any) -> None:
-        if not isinstance(module, types.ModuleType) or name.partition(".")[0] in OWN_PACKAGES:
+        if not isinstance(module, types.ModuleType):
+            return
+        if name.partition(".")[0] in OWN_PACKAGES and not name.startswith(TORCHS_BINDERS):
             return
         names = vars(module)
         if _sizes.get(name) == len(names):
@@ -123,7 +129,7 @@ class Sweep:
             made = self.replacement(original)
             if made is not None:
                 names[name] = made
-                self._undo.append(functools.partial(names.__setitem__, name, original))
+                self._undo.append(functools.partial(_exchange, names, name, made, original))
 
     def _over_class(self, kind: type) -> None:
         for name, value in list(vars(kind).items()):
@@ -160,6 +166,29 @@ class Sweep:
     def restore(self) -> None:
         while self._undo:
             self._undo.pop()()
+
+    def put_back(self, modules: Iterable[nn.Module]) -> None:
+        """Exchange the wrappers that the forward itself bound: on modules, and in packages it imported."""
+        for module in modules:
+            kind, names = type(module), module.__dict__
+            for name in names.keys() - OWN_ATTRIBUTES if not compat.is_torchs_own(kind) else ():
+                self._unwrap(names, name)
+        if len(sys.modules) != _sizes.get(""):
+            for key, imported in list(sys.modules.items()):
+                names = getattr(imported, "__dict__", {})
+                for name in list(names) if key not in _sizes else ():
+                    self._unwrap(names, name)
+
+    def _unwrap(self, names: dict[str, Any], name: str) -> None:
+        value = names[name]
+        if type(value) is types.FunctionType and id(value) in self._wrappers:
+            names[name] = self._wrappers[id(value)]
+
+
+def _exchange(names: dict[str, Any], name: str, made: Any, original: Any) -> None:
+    """Put the original back, unless someone has put something else there meanwhile."""
+    if names.get(name) is made:
+        names[name] = original
 
 
 KINDS: Final = CALLABLES | {types.MethodType, functools.partial}

@@ -21,6 +21,7 @@ from journal.events import template as tag
 
 PLAIN: Final = frozenset((int, float, str, bool, type(None)))
 MAX_DEPTH: Final = 12
+MAX_LEAF_DEPTH: Final = 64
 MAX_ITEMS: Final = 1024
 MAX_TEXT: Final = 4096
 BIGGEST: Final = 1 << 63
@@ -29,8 +30,11 @@ Take = Callable[[Tensor], Any]
 """Called with each tensor met, in order."""
 
 
-def encode(value: Any, take: Take, depth: int = 0) -> Any:
-    """``value`` as a template; ``take`` receives its tensors in the order of their holes."""
+def encode(value: Any, take: Take, depth: int = 0, above: frozenset[int] = frozenset()) -> Any:
+    """``value`` as a template; ``take`` receives its tensors in the order of their holes.
+
+    What is nested deeper than ``MAX_DEPTH``, or holds itself (``above`` has the ids on the way), is cut.
+    """
     kind = type(value)
     if kind in PLAIN:
         if kind is str and len(value) > MAX_TEXT:
@@ -39,59 +43,59 @@ def encode(value: Any, take: Take, depth: int = 0) -> Any:
     if isinstance(value, Tensor):
         take(value)
         return tag.HOLE
-    if depth >= MAX_DEPTH:
+    if depth >= MAX_DEPTH or id(value) in above:
         return (tag.DEEP,)
+    above = above | {id(value)}
     if kind is slice:
-        return (tag.SLICE, *(encode(part, take, depth + 1) for part in (value.start, value.stop, value.step)))
+        return (tag.SLICE, *(encode(part, take, depth + 1, above) for part in (value.start, value.stop, value.step)))
     if kind is tuple:
-        return _items(tag.TUPLE, value, take, depth)
+        return _items(tag.TUPLE, value, take, depth, above)
     if kind is list:
-        return _items(tag.LIST, value, take, depth)
+        return _items(tag.LIST, value, take, depth, above)
     simple = _SIMPLE.get(kind)
     if simple is not None:
         return simple(value)
     if isinstance(value, enum.Enum):
         return (tag.ENUM, path_of(kind), value.name)
     if isinstance(value, bool | int | float | str):  # a subclass, such as a number with a unit
-        return encode(_base_value(value), take, depth)
+        return encode(_base_value(value), take, depth, above)
     if isinstance(value, dict | UserDict | tuple | deque | set | frozenset) or dataclasses.is_dataclass(value):
-        return _container(value, take, depth)
+        return _container(value, take, depth, above)
     return _other(value)
 
 
 def _base_value(value: Any) -> Any:
-    for kind in (int, float, str):
-        if isinstance(value, kind):
-            return kind(value)
-    return bool(value)
+    if isinstance(value, int):
+        return int.__index__(value)
+    return float.__float__(value) if isinstance(value, float) else str.__str__(value)
 
 
-def _items(mark: int, items: Any, take: Take, depth: int) -> Any:
+def _items(mark: int, items: Any, take: Take, depth: int, above: frozenset[int]) -> Any:
     if len(items) > MAX_ITEMS and all(type(item) in PLAIN for item in items):
-        return (tag.LONG, mark, tuple(encode(item, take, depth + 1) for item in list(items)[:16]), len(items))
-    return (mark, *(encode(item, take, depth + 1) for item in items))
+        return (tag.LONG, mark, tuple(encode(item, take, depth + 1, above) for item in list(items)[:16]), len(items))
+    return (mark, *(encode(item, take, depth + 1, above) for item in items))
 
 
-def _container(value: Any, take: Take, depth: int) -> Any:
+def _container(value: Any, take: Take, depth: int, above: frozenset[int]) -> Any:
     kind = type(value)
     if isinstance(value, torch.Size):
         return (tag.SIZE, *value)
     if kind is dict or kind is OrderedDict or isinstance(value, UserDict):
         flat: list[Any] = [tag.DICT]
         for key, item in value.items():
-            flat.append(encode(key, take, depth + 1))
-            flat.append(encode(item, take, depth + 1))
+            flat.append(encode(key, take, depth + 1, above))
+            flat.append(encode(item, take, depth + 1, above))
         return tuple(flat)
     fields = field_names(value)
     if fields is not None:
-        parts = tuple(encode(item, take, depth + 1) for _, item in children(value))
+        parts = tuple(encode(item, take, depth + 1, above) for _, item in children(value))
         return (tag.NAMED, path_of(kind), tuple(name for name, _ in children(value)), *parts)
     if isinstance(value, dict):
-        return _container(dict(value), take, depth)
+        return _container(dict(value), take, depth, above)
     if isinstance(value, set | frozenset):
-        plain = [encode(item, take, depth + 1) for item in value]
+        plain = [encode(item, take, depth + 1, above) for item in value]
         return (tag.SET, *sorted(plain, key=repr))
-    return _items(tag.TUPLE if isinstance(value, tuple) else tag.LIST, value, take, depth)
+    return _items(tag.TUPLE if isinstance(value, tuple) else tag.LIST, value, take, depth, above)
 
 
 def _other(value: Any) -> Any:
@@ -185,7 +189,7 @@ def leaves(value: Any, path: tuple[Any, ...] = (), *, deep: bool = False) -> Ite
         if isinstance(item, Tensor):
             yield here, item
             continue
-        if type(item) in PLAIN or len(here) > MAX_DEPTH + len(path):
+        if type(item) in PLAIN or len(here) > MAX_LEAF_DEPTH + len(path):
             continue
         inner = children(item)
         if not inner and deep and _may_hold_tensors(item):

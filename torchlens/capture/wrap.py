@@ -6,6 +6,7 @@ A wrapper tests one name of this module. While it is None, the original runs and
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -29,6 +30,9 @@ class Listener(Protocol):
     def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that hands its tensor arguments on under new identities and is no op itself."""
 
+    def unwatched(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose inside is not the model's and which is no op."""
+
     def asked_truth(self, tensor: Any, result: bool) -> None:
         """Python asked a tensor for its truth."""
 
@@ -46,6 +50,9 @@ def listen(listener: Listener | None) -> None:
     """Make ``listener`` hear every wrapped call of this process, or none."""
     global _listener  # one name per process is what a wrapper can test in nanoseconds
     _listener = listener
+
+
+os.register_at_fork(after_in_child=lambda: listen(None))  # a child's calls are not the parent's capture
 
 
 def listening() -> Listener | None:
@@ -81,6 +88,7 @@ class Wrappers:
 
     def __init__(self) -> None:
         self.by_original: dict[int, Callable[..., Any]] = {}
+        self.by_wrapper: dict[int, Callable[..., Any]] = {}
         self._functions: list[Function] = []  # keeps the originals alive, so that their ids stay theirs
         self._spaces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...]]] = []
         self._methods: list[tuple[type, str, Any, Any]] = []  # owner, name, wrapper, original or MISSING
@@ -88,6 +96,7 @@ class Wrappers:
         self._find()
 
     def _find(self) -> None:
+        compat.fill_identity_caches()
         for namespace, path in functions.namespaces():
             pairs = [
                 (name, self._wrapper(name, f"{path}.{name}", original), original)
@@ -107,6 +116,9 @@ class Wrappers:
         for name in functions.ESCAPES:
             self._method(torch.Tensor, name, _escape(name))
         self._method(torch.Tensor, "__bool__", _truth())
+        for name in ("__repr__", "__format__"):
+            self._method(torch.Tensor, name, _unwatched(getattr(torch.Tensor, name)))
+        self._space(vars(torch), [("compile", _compile(torch.compile), torch.compile)])
         self._method(compat.OP_PACKET, "__call__", _operator(compat.OP_PACKET))
         self._method(compat.OP_OVERLOAD, "__call__", _operator(compat.OP_OVERLOAD))
         self._method(torch.autograd.Function, "apply", _apply())
@@ -118,6 +130,7 @@ class Wrappers:
             function = functions.function(name, qualname, original)
             self._functions.append(function)
             made = self.by_original[id(original)] = wrapper_of(function)
+            self.by_wrapper[id(made)] = original
             compat.known_to_script(original, made)
         return made
 
@@ -170,6 +183,8 @@ def _property(name: str) -> property:
     shown = "detach" if name == "data" else name
     function = functions.function(shown, f"torch.Tensor.{name}", described.__get__)
 
+    writer = Function(f"set_{name}", f"torch.Tensor.{name}", described.__set__, functions.first_argument)
+
     def read(self: Any) -> Any:
         listener = _listener
         if listener is None:
@@ -178,17 +193,43 @@ def _property(name: str) -> property:
 
     def write(self: Any, value: Any) -> None:
         listener = _listener
-        if listener is not None:
+        if listener is None:
+            described.__set__(self, value)
+        elif name == "data":
             listener.escaping(self)
-        described.__set__(self, value)
-        if listener is not None and name == "data":
+            described.__set__(self, value)
             listener.data_replaced(self, value)
+        else:
+            listener.called(writer, (self, value), {})
 
     def erase(self: Any) -> None:
         described.__delete__(self)
 
     OWN_CODE.update((read.__code__, write.__code__))
     return property(read, write, erase, described.__doc__)
+
+
+def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Printing a tensor computes with tensors; that is no part of the model."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        return original(*args, **kwargs) if listener is None else listener.unwatched(original, args, kwargs)
+
+    OWN_CODE.add(call.__code__)
+    return functools.wraps(original)(call)
+
+
+def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.compile`` within a capture leaves the function eager: generated code is not watched."""
+
+    def call(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if _listener is None:
+            return original(model, *args, **kwargs)
+        return (lambda given: given) if model is None else model
+
+    OWN_CODE.add(call.__code__)
+    return functools.wraps(original)(call)
 
 
 def _truth() -> Callable[[Any], bool]:
