@@ -28,6 +28,9 @@ from journal.wire import Chunk, ChunkPacker, Envelope, Located, event_of, malfor
 CHUNK_ROWS: Final = 256
 """Rows that a chunk holds unless each event is to be committed by itself."""
 
+FRESH_ROWS: Final = 4096
+"""As many of the newest rows are held as they were appended, until they are first read."""
+
 
 @attrs.define(frozen=True, slots=True)
 class StreamInfo:
@@ -195,6 +198,8 @@ class Shelf:
         self.packer = ChunkPacker()
         self.writers: dict[StreamId, Writer] = {}
         self.indexes: dict[StreamId, PayloadIndex] = {}
+        self.fresh: dict[tuple[StreamId, int], Sequence[Row]] = {}  # by stream and first event, oldest first
+        self.fresh_rows = 0
         self.next_seq = 0
         self.written_by: str | None = None
         self.is_forked = False
@@ -258,6 +263,21 @@ class Shelf:
                 stream=stream,
             )
         return head
+
+    def hold_fresh(self, chunk: Chunk, rows: Sequence[Row]) -> None:
+        """Hold the rows of a chunk, which the capturing process usually reads next, to save decoding them."""
+        self.fresh[chunk.stream, chunk.first_at] = rows
+        self.fresh_rows += chunk.count
+        while self.fresh_rows > FRESH_ROWS:
+            self.fresh_rows -= len(self.fresh.pop(next(iter(self.fresh))))
+
+    def take_fresh(self, stream: StreamId, at: int) -> Sequence[Row] | None:
+        """The held rows of the chunk that begins at ``at``, once."""
+        with self.lock:
+            rows = self.fresh.pop((stream, at), None)
+            if rows is not None:
+                self.fresh_rows -= len(rows)
+            return rows
 
     def envelopes(self, stream: StreamId, start: int, stop: int | None) -> Iterator[Envelope]:
         head = self.head(stream)
@@ -383,6 +403,8 @@ class Writer:
                 chunk = shelf.packer.chunk(rows, Seq(shelf.next_seq), self.stream, At(self.stored), payload_end, kept)
                 self.cut = (chunk, rows[0], kept[0] if kept else None)
                 shelf.add(chunk)
+                if shelf.packer.is_exact:
+                    shelf.hold_fresh(chunk, rows[: chunk.count])
                 self.finish(*self.cut)
                 left -= chunk.count
             shelf.flushed(self)
@@ -466,12 +488,18 @@ class JournalUser:
         return self.shelf.head(stream)
 
     def rows(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Sequence[Row]]:
-        self.check()
-        for envelope in self.shelf.envelopes(stream, start, stop):
-            rows = envelope.rows(self.shelf.written_by)
-            skip = max(0, start - envelope.first_at)
-            end = envelope.count if stop is None else min(envelope.count, stop - envelope.first_at)
-            yield rows if skip == 0 and end == envelope.count else rows[skip:end]
+        head = self.head(stream)
+        stop = head if stop is None else min(stop, head)
+        at = max(0, start)
+        while at < stop:
+            rows = self.shelf.take_fresh(stream, at)
+            if rows is None:
+                envelope = next(self.shelf.envelopes(stream, at, at + 1))
+                rows = envelope.rows(self.shelf.written_by)
+                if at > envelope.first_at:
+                    rows = rows[at - envelope.first_at :]
+            yield rows if len(rows) <= stop - at else rows[: stop - at]
+            at += len(rows)
 
     def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
         self.check()

@@ -129,6 +129,7 @@ class ChunkPacker:
     def __init__(self) -> None:
         self.pack: Callable[[object], bytes] = msgpack.Packer(autoreset=True).pack
         self.tables: dict[frozenset[int], tuple[tuple[int, str, int], ...]] = {}
+        self.is_exact = True  # whether the last chunk reads back equal to the rows given
 
     def chunk(
         self,
@@ -174,13 +175,16 @@ class ChunkPacker:
 
     def body(self, rows: list[Row]) -> bytes:
         try:
+            self.is_exact = True
             return self.pack(rows)
         except (OverflowError, UnicodeError, TypeError, ValueError):
+            self.is_exact = False
             return self.pack([storable(row) for row in rows])
 
     def shortened(self, row: Row) -> bytes:
         """One row that is too long for a chunk, its longest texts and containers cut."""
         body = b""
+        self.is_exact = False
         for limit in (1 << 16, 1 << 10, 1 << 4):
             body = self.pack([storable(row, limit)])
             if len(body) <= MAX_CHUNK_BYTES // 2:

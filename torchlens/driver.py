@@ -158,7 +158,7 @@ def _capture(journal: Journal, request: Request) -> Captured:
 def _environment() -> tuple[tuple[str, str], ...]:
     return (
         ("python", platform.python_version()),
-        ("torch", torch.__version__),
+        ("torch", str.__str__(torch.__version__)),  # plain text: it is a class of its own
         ("platform", sys.platform),
     )
 
