@@ -65,6 +65,7 @@ _grad_enabled = compat.grad_enabled
 _inference_enabled = compat.inference_enabled
 _any_autocast_enabled = compat.any_autocast_enabled
 _storage_address = compat.storage_address
+_is_view = compat.is_view
 _function_mode_on = compat.function_mode_on
 MAX_TOUCHED_NODES: Final = compat.MAX_TOUCHED_NODES
 
@@ -250,7 +251,7 @@ class Recorder:
         ``first_storage`` or more), has it: a freed storage's address is used again.
         """
         known = self._storages.get(address)
-        if known is None and (len(inputs) == 1 or compat.is_view(tensor)):
+        if known is None:
             for value in inputs:  # perhaps another name for a parameter whose memory was not asked for yet
                 self._storage_number(value)
             known = self._storages.get(address)
@@ -702,7 +703,8 @@ class Recorder:
                 except (RuntimeError, NotImplementedError):
                     storage = None
                 else:  # a new address is the usual case, and is no other value's
-                    if address in self._storages or (inputs and min(inputs) < 0):
+                    of_parameter = inputs and min(inputs) < 0 and (len(inputs) == 1 or _is_view(tensor))
+                    if of_parameter or address in self._storages:
                         storage, view_of = self._storage_at(address, tensor, inputs, first_storage)
                     else:
                         storage = self._storages[address] = self.storages
@@ -1017,7 +1019,7 @@ class Recorder:
         for held in self._numbered:
             tensor = held()
             if tensor is not None:
-                clear_number(tensor)
+                tensor.__dict__.pop("_torchlens_value", None)
         self._numbered.clear()
         self._buffer_by_id.clear()
         self._residents.clear()
