@@ -9,7 +9,8 @@ minutes later: compare ratios, never two runs' milliseconds. Two torch threads, 
 ``--no-grad``. A round in which other processes used more than 15 % of one core is done again and left out,
 and the table says how many were; without /proc/stat every round counts.
 
-A trace is timed until it is returned and, where records are read, until its tables are there; it is
+Each sample follows an untimed bare forward, so that all find the same caches and the same free memory, the
+other process too. A trace is timed until it is returned and, where records are read, until its tables are there; it is
 cleaned up before the next is timed. The wrappers go on and off within every timed trace, except in
 the rows that stand inside ``tl.wrapped()``.
 """
@@ -171,6 +172,7 @@ def one_round(ours: Ours, peer: PeerProcess | None, inner: int) -> Round:
     samples: dict[str, list[int]] = defaultdict(list)
 
     def sample(name: str, run: Callable[[], int]) -> None:
+        ours.bare()  # untimed: every sample finds the caches and the allocator as a bare forward leaves them
         samples[name].append(run())
 
     gc.collect()

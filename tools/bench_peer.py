@@ -34,6 +34,7 @@ class Peer:
     def run(self, mode: str) -> int:
         gc.collect()
         with torch.set_grad_enabled(self.grad):
+            self.model(self.x)  # untimed, as before each sample of ours
             start = time.perf_counter_ns()
             if mode == "bare":
                 result = self.model(self.x)
