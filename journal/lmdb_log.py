@@ -28,6 +28,8 @@ import os
 import secrets
 import struct
 import time
+import weakref
+from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,14 +39,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import lmdb
 
-from journal.errors import JournalError
+from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
 from journal.lifecycle import WRITER, WriterState, WriterStep
 from journal.log import CHUNK_ROWS, ChunkList, JournalUser, Shelf, Writer
 from journal.machine import Machine
 from journal.payloads import Segments, write_failed
-from journal.wire import FORMAT, Chunk, newer_format
+from journal.wire import FORMAT, Chunk, newer_format, read_envelope
 
 Durability: TypeAlias = Literal["close", "batch", "event"]
 Sync: TypeAlias = Literal["none", "events", "all"]
@@ -65,6 +67,11 @@ ONE: Final = struct.Struct(">Q")
 TWO: Final = struct.Struct(">QQ")
 COMMIT: Final = struct.Struct(">QQQQ32s")
 
+META: Final = struct.Struct("=16xII8xQI92xQQ")
+"""A meta page of LMDB: magic, version, map size, page size, last page, transaction."""
+
+META_MAGIC: Final = (0xBEEFC0DE, 1)
+
 
 class LmdbJournal(JournalUser):
     """One user of a journal directory.
@@ -80,6 +87,7 @@ class LmdbJournal(JournalUser):
     Raises:
         JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_newer`, `journal_locked`,
             `journal_open_failed`, `journal_write_failed`.
+        JournalCorrupt: `journal_truncated`, and for writing `commit_malformed`.
     """
 
     def __init__(
@@ -93,8 +101,10 @@ class LmdbJournal(JournalUser):
         self.durability: Durability = durability
         self.readonly = readonly
         self.closed = False
-        self.environment = enter(Path(path), not readonly, sync)
+        self.environment = enter(path_of(path), not readonly, sync)
         super().__init__(self.environment)
+        self.dropped = weakref.finalize(self, DROPPED.append, (self.environment, not readonly))
+        self.dropped.atexit = False
 
     @property
     def path(self) -> str:
@@ -123,6 +133,23 @@ class LmdbJournal(JournalUser):
             writer.close()
         leave(self.environment, not self.readonly)
         self.closed = True
+        self.dropped.detach()
+
+
+def path_of(path: str | os.PathLike[str]) -> Path:
+    """The path as given, refused where no directory can have it."""
+    try:
+        found = Path(path)
+        with suppress(OSError):
+            found.lstat()
+    except (TypeError, ValueError) as exc:
+        raise JournalError(
+            code="journal_path_invalid",
+            problem=f"{path!r} is no path of a journal: {exc}",
+            remedy="give a text or a pathlib.Path",
+            received_type=type(path).__name__,
+        ) from exc
+    return found
 
 
 def open_for_writing(
@@ -147,21 +174,26 @@ their paths cannot be opened here, since LMDB takes them for open."""
 GUARDS: Final = [RLock()]
 """The lock around OPEN, in a list since a forked process needs a new one."""
 
+DROPPED: Final[deque[tuple[Environment, bool]]] = deque()
+"""Users that were collected without having been closed. A finalizer only notes them, since it may run anywhere,
+inside any lock; the next user of a journal lets go for them, or the flushing thread."""
+
 
 def enter(path: Path, writing: bool, sync: Sync) -> Environment:
     """Join the environment of a path, or open it."""
     with GUARDS[0]:
         key = os.path.realpath(path)
-        if key in INHERITED:
+        if key in INHERITED and not INHERITED[key].is_removed():
             INHERITED[key].check()
         environment = OPEN.get(key)
-        if environment is None:
+        if environment is None or environment.is_removed():
             environment = Environment(path, writing, sync)
             OPEN[key] = environment
         elif writing:
             environment.write_too(sync)
         environment.users += 1
         environment.writing_users += writing
+        leave_dropped()
         return environment
 
 
@@ -174,9 +206,21 @@ def leave(environment: Environment, writing: bool) -> None:
         environment.users -= 1
         if environment.users == 0:
             environment.shut()
-            OPEN.pop(os.path.realpath(environment.folder), None)
+            key = os.path.realpath(environment.folder)
+            if OPEN.get(key) is environment:  # else its directory was removed, and made anew by another
+                del OPEN[key]
         elif writing and environment.writing_users == 0:
             environment.read_only()
+
+
+def leave_dropped() -> None:
+    """Let go for those who were collected unclosed. What fails is tried again at exit, where it is told."""
+    with GUARDS[0]:
+        while DROPPED:
+            environment, writing = DROPPED.popleft()
+            if not environment.is_forked:
+                with suppress(JournalError):
+                    leave(environment, writing)
 
 
 def leave_all() -> None:
@@ -223,7 +267,7 @@ class Flusher:
     def keep(self, environment: Environment) -> None:
         self.kept.add(environment)
         self.wanted.set()
-        if self.thread is None:
+        if self.thread is None or not self.thread.is_alive():
             self.thread = Thread(target=self.run, name="journal-flush", daemon=True)
             self.thread.start()
 
@@ -236,6 +280,7 @@ class Flusher:
         while True:
             self.wanted.wait()
             time.sleep(COMMIT_SECONDS)
+            leave_dropped()
             for environment in tuple(self.kept):
                 environment.flush_waiting()
 
@@ -259,6 +304,7 @@ class Environment(Shelf):
         self.waiting_bytes = 0
         self.lease: Lease | None = None
         self.env: Any = None
+        self.file: tuple[int, int] | None = None  # device and number of the data.mdb that is open
         self.id = b""
         if writing:
             self.open_to_write()
@@ -268,15 +314,16 @@ class Environment(Shelf):
     # opening and closing
 
     def open_to_read(self) -> None:
-        if not self.folder.exists():
-            raise JournalError(
-                code="journal_not_found",
-                problem=f"there is no journal at {str(self.folder)!r}",
-                remedy="check the path; a journal is a directory",
-                path=str(self.folder),
-            )
-        if not (self.folder / "data.mdb").is_file():
-            raise self.not_a_journal("it has no data.mdb")
+        with self.failures("open"):
+            if not self.folder.exists():
+                raise JournalError(
+                    code="journal_not_found",
+                    problem=f"there is no journal at {str(self.folder)!r}",
+                    remedy="check the path; a journal is a directory",
+                    path=str(self.folder),
+                )
+            if not (self.folder / "data.mdb").is_file():
+                raise self.not_a_journal("it has no data.mdb")
         self.connect(writing=False)
 
     def open_to_write(self) -> None:
@@ -293,6 +340,9 @@ class Environment(Shelf):
             self.connect(writing=True)
             with self.reading() as txn:
                 last = self.last_commit(txn)
+                self.check_last_commit(txn)
+            if last[0] == 0 and any(file.stat().st_size for file in self.segments.folder.glob("*.seg")):
+                raise self.not_a_journal("it has no events, but segments with payloads")
             self.next_seq = last[0]
             self.segments.start(last[1], last[2])
         except BaseException:
@@ -328,12 +378,45 @@ class Environment(Shelf):
 
     def connect(self, writing: bool) -> None:
         with self.lock, self.failures("open"):
+            self.check_length()
             self.env = open_writer(self.folder, self.sync) if writing else open_reader(self.folder)
             try:
+                self.file = file_at(self.folder / "data.mdb")
                 self.open_databases(writing)
             except BaseException:
                 self.disconnect()
                 raise
+
+    def check_length(self) -> None:
+        """Refuse a data.mdb that ends before its last page: LMDB would map what is not there, and die of reading it."""
+        try:
+            file = os.open(self.folder / "data.mdb", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            first = os.pread(file, META.size, 0)
+            if len(first) < META.size or META.unpack(first)[:2] != META_MAGIC:
+                return  # empty, or none that this project writes: LMDB says so
+            page_size = META.unpack(first)[3]
+            second = os.pread(file, META.size, page_size)
+            ends = [META.unpack(page)[4:] for page in (first, second) if len(page) == META.size]
+            due = page_size * (max(ends, key=lambda end: end[1])[0] + 1)
+            found = os.fstat(file).st_size  # asked last: a writer lengthens the file before it says so
+        finally:
+            os.close(file)
+        if found < due:
+            raise JournalCorrupt(
+                code="journal_truncated",
+                problem=f"the data.mdb of {str(self.folder)!r} has {found} bytes where {due} are due",
+                remedy="bring it back from a copy; it was cut by what copied it, or by a power cut",
+                path=str(self.folder),
+                found=found,
+                due=due,
+            )
+
+    def is_removed(self) -> bool:
+        """Whether the files that are open here are no longer what stands at the path."""
+        return file_at(self.folder / "data.mdb") != self.file
 
     def open_databases(self, writing: bool) -> None:
         try:
@@ -402,6 +485,9 @@ class Environment(Shelf):
         with suppress(JournalError), self.lock:
             if self.lease is None:
                 return
+            for writer in list(self.writers.values()):
+                if writer.is_closing:
+                    writer.close()
             writers = [writer for writer in self.writers.values() if writer.durability == "batch"]
             for writer in writers:
                 writer.flush()
@@ -486,6 +572,15 @@ class Environment(Shelf):
             chunks = self.waiting.in_order()
             if not chunks and not (sealing and self.machine.state is WriterState.WRITING):
                 return
+            if self.is_removed():
+                if not chunks:
+                    return
+                raise JournalError(
+                    code="journal_removed",
+                    problem=f"the journal {str(self.folder)!r} was removed or replaced while it was open",
+                    remedy="capture again; what was not written yet can be read in this process alone",
+                    path=str(self.folder),
+                )
             if self.sync == "all":
                 self.segments.sync()
             else:
@@ -539,7 +634,39 @@ class Environment(Shelf):
         if len(entry) != COMMIT.size:
             raise self.not_a_journal("its last commit is malformed")
         first, count, segment, length, chain = COMMIT.unpack(entry)
+        if max(first, count, segment, length) >= 1 << 62:
+            raise self.not_a_journal("its last commit is malformed")
         return first + count, segment, length, chain
+
+    def check_last_commit(self, txn: Any) -> None:
+        """Refuse to write after a commit that does not fit its chunks: it says from where on segments are cut off.
+
+        Raises:
+            JournalCorrupt: `commit_malformed`, `chunk_checksum`, `chunk_malformed`.
+        """
+        cursor = txn.cursor(db=self.commits_db)
+        if not cursor.last():
+            return
+        end_seq, *end, found = self.last_commit(txn)
+        last_seq = ONE.unpack(cursor.key())[0]
+        before = COMMIT.unpack(cursor.value()) if cursor.prev() else (0, 0, 0, 0, bytes(32))
+        seq, place, digest = before[0] + before[1], before[2:4], hashlib.sha256(before[4] + self.id)
+        digest.update(ONE.pack(seq))
+        while seq < end_seq:
+            data = txn.get(ONE.pack(seq), db=self.events_db)
+            if data is None:
+                break
+            chunk = read_envelope(bytes(data))
+            digest.update(data)
+            seq += chunk.count
+            place = max([place, *((one.segment, one.offset + one.nbytes) for one in chunk.payloads)])
+        if (seq, last_seq, place, digest.digest()) != (end_seq, end_seq - 1, tuple(end), found):
+            raise JournalCorrupt(
+                code="commit_malformed",
+                problem=f"the last commit of {str(self.folder)!r} does not fit the events before it",
+                remedy="read it, which goes on, and write a new journal; or bring it back from a copy",
+                path=str(self.folder),
+            )
 
     # reading
 
@@ -603,6 +730,8 @@ class Lease:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self.file, 0)
+            os.pwrite(self.file, str(os.getpid()).encode(), 0)
         except BlockingIOError as exc:
             holder = os.pread(self.file, 64, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(self.file)
@@ -613,8 +742,9 @@ class Lease:
                 path=str(path.parent),
                 holder=int(holder) if holder.isdecimal() else None,
             ) from exc
-        os.ftruncate(self.file, 0)
-        os.pwrite(self.file, str(os.getpid()).encode(), 0)
+        except BaseException:
+            os.close(self.file)  # which frees the lock: a full disk must not keep it
+            raise
 
     def release(self) -> None:
         os.ftruncate(self.file, 0)
@@ -650,7 +780,20 @@ def open_writer(folder: Path, sync: Sync) -> Any:
 
 
 def open_reader(folder: Path) -> Any:
-    return lmdb.open(str(folder), map_size=0, max_dbs=16, readonly=True, create=False, max_spare_txns=0)
+    settings: dict[str, Any] = {"max_dbs": 16, "readonly": True, "create": False, "max_spare_txns": 0}
+    try:
+        return lmdb.open(str(folder), map_size=0, **settings)  # as much as the writer asked for
+    except lmdb.MemoryError:
+        return lmdb.open(str(folder), map_size=(folder / "data.mdb").stat().st_size, **settings)
+
+
+def file_at(path: Path) -> tuple[int, int] | None:
+    """What tells one file from another at the same path; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def closed(folder: Path) -> JournalError:

@@ -351,6 +351,8 @@ class Writer:
         self.counting = Lock()  # held while stored and pending, or kept and payload_end, change together
         self.cut: tuple[Chunk, Row, Located | None] | None = None  # chunk being stored, the first it takes of each list
         self.machine: Machine[CaptureState] = Machine(CAPTURE, CaptureState.IDLE)
+        self.user: JournalUser | None = None  # who opened it, and is held while it is open
+        self.is_closing = False  # asked to close, which the disk may have refused so far
         self.closed = False
 
     @property
@@ -443,8 +445,10 @@ class Writer:
             return
         if self.shelf.is_forked:
             return
+        self.is_closing = True
         self.commit()
         self.closed = True
+        self.user = None
         self.shelf.writers.pop(self.stream, None)
 
 
@@ -458,6 +462,7 @@ class JournalUser:
     def begin(self, opened: StreamOpened, time_ns: int | None, chunk_size: int, durability: str) -> Writer:
         self.opened_here = [writer for writer in self.opened_here if not writer.closed]
         writer = self.shelf.begin(opened, time_ns, chunk_size, durability)
+        writer.user = self
         self.opened_here.append(writer)
         return writer
 
@@ -469,8 +474,9 @@ class JournalUser:
         self.check()
         with self.shelf.lock:
             writers = dict(self.shelf.writers)
-            numbers = [StreamId(number) for number in range(self.shelf.stream_count())]
-        return [self.info(stream, writers.get(stream)) for stream in numbers]
+            count = self.shelf.stream_count()
+        # Lazily: what a journal says of itself may be any number, and the first stream that is missing is told.
+        return [self.info(StreamId(stream), writers.get(StreamId(stream))) for stream in range(count)]
 
     def info(self, stream: StreamId, writer: Writer | None) -> StreamInfo:
         opened: Event = next(self.events(stream, 0, 1)).event if writer is None else writer.opened

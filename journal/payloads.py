@@ -256,7 +256,7 @@ class Segments:
                     if count == 0:
                         return None
                     done += count
-        except OSError:
+        except (OSError, MemoryError):  # a length that was made up, over a file with a hole
             return None
         return data
 

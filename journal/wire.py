@@ -107,8 +107,8 @@ class Envelope:
         """
         plan = plan_for(self.types, written_by)
         rows = as_tuple(decoded(self.body, "event_malformed"))
-        if rows is None or len(rows) != self.count:
-            raise malformed("event_malformed", "the rows of a chunk are not as many as its envelope says")
+        if rows is None or len(rows) != self.count or set(map(type, rows)) != {tuple}:
+            raise malformed("event_malformed", "the rows of a chunk are no arrays, or not as many as its envelope says")
         widths = plan.widths
         try:
             for row in rows:
@@ -145,7 +145,7 @@ class ChunkPacker:
         A value that msgpack has no form for is replaced by its template tag; the event is kept.
 
         Raises:
-            JournalError: `event_malformed`, for a row that is not of its class; `event_too_large`.
+            JournalError: `row_malformed`, for a row that is not of its class; `event_too_large`.
         """
         self.check(rows)
         body = self.body(rows)
@@ -167,7 +167,7 @@ class ChunkPacker:
             if len(row) != widths[row[0]]:
                 cls = event_class(row[0])
                 raise JournalError(
-                    code="event_malformed",
+                    code="row_malformed",
                     problem=f"a row of {cls.event_name} has {len(row)} fields where {widths[row[0]]} are due",
                     remedy="append the type number, the time and every field of the class, in its order",
                     name=cls.event_name,
@@ -358,8 +358,12 @@ def decoded(data: bytes | memoryview, code: str) -> Any:
         raise malformed(code, f"bytes that are not one whole msgpack value ({type(exc).__name__})") from exc
 
 
+EMPTY_MAP: Final = (DICT,)
+"""One for all: it takes a byte to store."""
+
+
 def map_template(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:
-    return (DICT, *(part for pair in pairs for part in pair))
+    return (DICT, *(part for pair in pairs for part in pair)) if pairs else EMPTY_MAP
 
 
 def refuse_ext(code: int, data: bytes) -> Any:
@@ -490,8 +494,11 @@ def check_of(hint: Any) -> Check:
 
 
 def is_plain(hint: Any) -> bool:
-    """Whether a type is the recursive one that every stored value has."""
-    return isinstance(hint, typing.ForwardRef) or (
+    """Whether a type is the recursive one that every stored value has: its name, or the union itself.
+
+    Python 3.10 leaves the name inside ``tuple[...]`` as text; later ones make a reference of it.
+    """
+    return isinstance(hint, str | typing.ForwardRef) or (
         typing.get_origin(hint) is not None and bytes in typing.get_args(hint)
     )
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import attrs
 
 from projections.course import COURSE, Course
+from projections.errors import over_events
 from projections.fold import Fold, Folding, Source
 from projections.forward import Forward
 from projections.graph import GRAPH, Graph
@@ -84,12 +85,14 @@ class CaptureTables:
     @cached_property
     def keys(self) -> Mapping[str, tuple[int, ...]]:
         """Every text an op answers to, with the op rows it names."""
-        return op_keys(self.forward)
+        with over_events():
+            return op_keys(self.forward)
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
         """Canonical address of every name of a module, its address included."""
-        return module_aliases(self.forward)
+        with over_events():
+            return module_aliases(self.forward)
 
 
 class Projector:
@@ -106,8 +109,12 @@ class Projector:
         self.built: CaptureTables | None = None
 
     def tables(self, at: int | None = None) -> CaptureTables:
-        """The tables as they stand after the first ``at`` events, by default after all of them."""
-        with self.lock:
+        """The tables as they stand after the first ``at`` events, by default after all of them.
+
+        Raises:
+            JournalCorrupt: ``events_contradictory``, and what reading the events raises.
+        """
+        with self.lock, over_events():
             head = self.source.head()
             wanted = head if at is None else min(at, head)
             if self.built is not None and self.built.head == wanted:

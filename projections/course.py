@@ -84,7 +84,7 @@ def stream_opened(
     course.tags = tags
     course.wall_time_ns = wall_time_ns
     course.written_by = written_by
-    course.environment = environment
+    course.environment = tuple([(name, value) for name, value in environment])
     course.opened_ns = time_ns
 
 
@@ -103,7 +103,7 @@ def capture_requested(
     course.backend = backend
     course.model_class = model_class
     course.model_qualname = model_qualname
-    course.options = options
+    course.options = tuple([(name, value) for name, value in options])
     course.save = save
     course.stop_after = stop_after
     course.requested_ns = time_ns

@@ -3,6 +3,7 @@
 Form   msgpack: ``[version, table name, number of rows, [[column name, [cell, ...]], ...]]``. A cell is nil, a
        boolean, an integer, a double, a string, bytes, an array for a tuple, or a map, written as an extension that
        holds an array of pairs in the order of their encoded keys. A whole capture is an array of its tables.
+       What `REPEATED` names is left out.
 Rule   exact types only: a subclass, a set, a list or a foreign number is refused, since its bytes would say
        nothing of it. A tuple subclass that stands for a plain sequence of sizes has been made plain before it got
        here. NaN has one form, and minus zero is zero.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import msgpack
@@ -26,6 +28,10 @@ VERSION: Final = 1
 MAP: Final = 1
 """Extension code of a map."""
 
+REPEATED: Final = frozenset({"recurrent_ops"})
+"""Columns that tell for every pass of a layer what ``op_labels`` of the layer tells once: written out they grow
+with the square of the passes."""
+
 SMALLEST: Final = -(1 << 63)
 LARGEST: Final = (1 << 64) - 1
 
@@ -37,19 +43,35 @@ Decoded = dict[str, dict[str, list[Any]]]
 
 def fingerprint(tables: CaptureTables) -> str:
     """SHA-256 of the canonical bytes, in hexadecimal."""
-    return hashlib.sha256(encode(tables)).hexdigest()
+    digest = hashlib.sha256()
+    for piece in pieces(tables):
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def encode(tables: CaptureTables) -> bytes:
     """All tables of a capture in canonical form."""
-    parts = [encode_table(table) for table in tables.all.values()]
-    return bytes(msgpack.Packer().pack_array_header(len(parts))) + b"".join(parts)
+    return b"".join(pieces(tables))
 
 
-def encode_table(table: Table[Any]) -> bytes:
-    """One table in canonical form."""
-    columns = [[name, [plain(cell) for cell in table.column(name)]] for name in table.names]
-    return pack([VERSION, table.name, len(table), columns])
+def pieces(tables: CaptureTables) -> Iterator[bytes]:
+    """The canonical bytes, a column at a time: all at once they may be large."""
+    yield header(len(tables.all))
+    for table in tables.all.values():
+        names = written(table)
+        yield header(4) + pack(VERSION) + pack(table.name) + pack(len(table)) + header(len(names))
+        for name in names:
+            yield header(2) + pack(name) + pack([plain(cell) for cell in table.column(name)])
+
+
+def written(table: Table[Any]) -> list[str]:
+    """Names of the columns that are encoded, in order."""
+    return [name for name in table.names if name not in REPEATED]
+
+
+def header(count: int) -> bytes:
+    """What comes before the members of an array."""
+    return bytes(msgpack.Packer().pack_array_header(count))
 
 
 def pack(value: Any) -> bytes:
@@ -87,7 +109,7 @@ def refused(value: object, what: str) -> EncodingError:
 
 
 def decode(data: bytes) -> Decoded:
-    """The columns that canonical bytes hold.
+    """The columns that canonical bytes hold, those of ``REPEATED`` not among them.
 
     Raises:
         EncodingError: ``encoding_malformed``, when the bytes are not what ``encode`` writes, and

@@ -1,8 +1,29 @@
-"""Refusals of this package, by what a caller may want to catch apart; codes tell causes apart."""
+"""Refusals of this package, by what a caller may want to catch apart; codes tell causes apart.
+
+Note  Folds and columns trust that events fit together, as those of a capture do, and check little. Stored
+      ones may have been written by anyone: what goes wrong over them is a `FAULTS` somewhere inside, which
+      the few doors to the records turn into `events_contradictory`.
+"""
 
 from __future__ import annotations
 
-from journal.errors import TorchLensError
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from journal.errors import JournalCorrupt, TorchLensError
+
+FAULTS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What Python raises where events do not fit together. Errors of this project pass as they are."""
 
 
 class SelectionError(TorchLensError, ValueError):
@@ -15,3 +36,27 @@ class SelectorTypeError(TorchLensError, TypeError):
 
 class EncodingError(TorchLensError, ValueError):
     """Something is no table in canonical form, or cannot be brought into it."""
+
+
+def contradictory(why: str) -> JournalCorrupt:
+    """The error for events that do not fit together."""
+    return JournalCorrupt(
+        code="events_contradictory",
+        problem=f"the events of this stream do not fit together: {why}",
+        remedy="read a journal that is whole; if a capture wrote this one, report it with the journal",
+    )
+
+
+def fault_text(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {str(exc)[:200]}"
+
+
+@contextmanager
+def over_events() -> Generator[None]:
+    """Wraps what events that do not fit together bring about, once, where records are made of them."""
+    try:
+        yield
+    except TorchLensError:
+        raise
+    except FAULTS as exc:
+        raise contradictory(fault_text(exc)) from exc

@@ -28,6 +28,7 @@ from journal.events import (
     OpExecuted,
     ValueReread,
 )
+from projections.errors import contradictory
 from projections.fold import Fold
 
 INPUT: Final = -1
@@ -51,6 +52,9 @@ CALL_WIDTH: Final = 6
 NOWHERE: Final = -1
 
 ROOT_MODULE: Final = 0
+
+AHEAD: Final = 1 << 16
+"""How far the number of a value may be beyond those that events have told of: a number costs memory."""
 
 
 class Graph:
@@ -98,6 +102,8 @@ def stand(graph: Graph, value: int, row: int) -> None:
     if value == len(current):
         current.append(row)
     elif value >= 0:
+        if value > AHEAD + 2 * (graph.count + len(graph.constants)):
+            raise contradictory(f"value {value} is far beyond those before it")
         current.extend([NOWHERE] * (value + 1 - len(current)))
         current[value] = row
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from projections.build import CaptureTables
+from projections.errors import over_events
 
 
 class Finding(NamedTuple):
@@ -106,12 +107,18 @@ def modules_nest(tables: CaptureTables) -> Iterator[tuple[str, str]]:
     """A call is entered before the calls inside it, is their parent, and holds their ops."""
     calls = tables.module_calls
     labels, ops, children = calls.column("call_label"), calls.column("op_rows"), calls.column("child_rows")
+    around: dict[int, tuple[set[int], set[int]]] = {}
     for row, parent in enumerate(calls.column("parent_row")):
         if parent >= row:
             yield labels[row], "it was entered before the call around it"
-        if parent >= 0 and row not in children[parent]:
+        if parent < 0:
+            continue
+        if parent not in around:
+            around[parent] = (set(children[parent]), set(ops[parent]))
+        calls_around, ops_around = around[parent]
+        if row not in calls_around:
             yield labels[row], "the call around it does not know it"
-        if parent >= 0 and not set(ops[row]) <= set(ops[parent]):
+        if not ops_around.issuperset(ops[row]):
             yield labels[row], "some op inside is not inside the call around it"
 
 
@@ -233,10 +240,17 @@ PROMISES: Final[Sequence[Promise]] = (
 
 
 def check(tables: CaptureTables) -> list[Finding]:
-    """Everything that does not hold."""
-    return [
-        Finding(promise_name(promise), record, problem) for promise in PROMISES for record, problem in promise(tables)
-    ]
+    """Everything that does not hold.
+
+    Raises:
+        JournalCorrupt: ``events_contradictory``, where the records cannot even be compared.
+    """
+    with over_events():
+        return [
+            Finding(promise_name(promise), record, problem)
+            for promise in PROMISES
+            for record, problem in promise(tables)
+        ]
 
 
 def promise_name(promise: Any) -> str:

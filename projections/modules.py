@@ -418,7 +418,8 @@ def buffer_rows(forward: Forward, module: int) -> tuple[int, ...]:
 def total_duration(forward: Forward, module: int) -> float:
     """Seconds over all calls, one inside another counted once."""
     calls = calls_of(forward, module)
-    outer = [call for call in calls if not any(inside in calls for inside in forward.enclosing(call))]
+    own = set(calls)
+    outer = [call for call in calls if own.isdisjoint(forward.enclosing(call))]
     return sum([duration(forward, call) or 0.0 for call in outer])
 
 

@@ -121,6 +121,13 @@ def labels_of(read: Callable[[Forward], Sequence[Sequence[int]]]) -> Maker[Forwa
     return make
 
 
+def recurrent_ops(forward: Forward) -> Column:
+    """Labels of all passes of the layer: one tuple a layer, which its passes share."""
+    labels = forward.labels.op
+    passes = [tuple([labels[row] for row in rows]) for rows in forward.layer_ops]
+    return picked(passes, forward.groups.layer)
+
+
 def flags(read: Callable[[Forward], Sequence[int]]) -> Maker[Forward]:
     """A column that is True at some rows."""
 
@@ -766,7 +773,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "bool_value": bool_values,
     "is_terminal_bool": flags(lambda forward: [row for row, _ in forward.rows.branches]),
     # loops, modes, random numbers
-    "recurrent_ops": labels_of(lambda forward: picked(forward.layer_ops, forward.groups.layer)),
+    "recurrent_ops": recurrent_ops,
     "func_autocast_state": from_detail(func_autocast_state),
     "rng_payload": from_detail(lambda detail: detail.rng),
     # autograd

@@ -175,8 +175,9 @@ def kept_rows(rows: Rows) -> list[int] | None:
             if start == end and row and rows.event[row] == rows.event[row - 1] and leader[row - 1] != NOWHERE:
                 loose.append(find(leader, row - 1))
             anchored[row] = function[row] in ANCHORS
-            for group in loose:
-                mine = find(leader, row)
+            for given in loose:
+                # Found anew: a group that comes twice may have been put under another one since.
+                group, mine = find(leader, given), find(leader, row)
                 if group != mine:
                     leader[mine] = group
                     anchored[group] |= anchored[mine]

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar, overload
 
+from journal.errors import TorchLensError
+from projections.errors import FAULTS, contradictory, fault_text, over_events
+
 Item = TypeVar("Item")
 
 FEW: Final = 16
@@ -79,11 +82,18 @@ class Computed(Sequence[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
-            return [self.one(row) for row in range(*index.indices(self.size))]
-        return self.one(place(index, self.size))
+            return [self[row] for row in range(*index.indices(self.size))]
+        row = place(index, self.size)
+        try:
+            return self.one(row)
+        except TorchLensError:
+            raise
+        except FAULTS as exc:
+            raise contradictory(fault_text(exc)) from exc
 
     def __iter__(self) -> Iterator[Item]:
-        return map(self.one, range(self.size))
+        with over_events():
+            yield from map(self.one, range(self.size))
 
 
 class Deferred(Sequence[Item], Generic[Item]):
@@ -106,7 +116,8 @@ class Deferred(Sequence[Item], Generic[Item]):
 
     def all(self) -> Sequence[Item]:
         if self.filled is None:
-            self.filled = self.every()
+            with over_events():
+                self.filled = self.every()
         return self.filled
 
     def __len__(self) -> int:
@@ -120,7 +131,9 @@ class Deferred(Sequence[Item], Generic[Item]):
         if isinstance(index, slice) or self.filled is not None or self.size <= SMALL or self.reads >= FEW:
             return self.all()[index]
         self.reads += 1
-        return self.one(place(index, self.size))
+        row = place(index, self.size)
+        with over_events():
+            return self.one(row)
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self.all())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from projections.errors import contradictory
 from projections.vocabulary import Vocabulary
 
 FRAME: Final = (
@@ -24,7 +25,7 @@ Frame: TypeAlias = "tuple[str, int, str, str, int, int | None]"
 
 
 def frames(words: Vocabulary, site: int | None) -> list[Frame]:
-    """The frames of a call site, outermost first."""
+    """The frames of a call site, outermost first. A site is called from one that was seen before it."""
     chain: list[Frame] = []
     while site is not None and 0 <= site < len(words.sites):
         place = words.sites[site]
@@ -32,6 +33,8 @@ def frames(words: Vocabulary, site: int | None) -> list[Frame]:
         span = place.span
         column = span[2] if len(span) == 4 else None
         chain.append((code.file, span[0], code.name, code.qualname, code.first_line, column))
+        if place.caller is not None and place.caller >= site:
+            raise contradictory(f"call site {site} is called from {place.caller}, which comes after it")
         site = place.caller
     chain.reverse()
     return chain

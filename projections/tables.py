@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from projections.errors import over_events
+
 Context = TypeVar("Context")
 
 # What a cell holds differs from column to column; the list of columns says what.
@@ -46,10 +48,16 @@ class Table(Generic[Context]):
         return tuple(self.makers)
 
     def column(self, name: str) -> Column:
-        """A whole column. A name the table does not have is a ``KeyError``."""
+        """A whole column. A name the table does not have is a ``KeyError``.
+
+        Raises:
+            JournalCorrupt: ``events_contradictory``, here or when a cell is read.
+        """
         made = self.made.get(name)
         if made is None:
-            made = self.made[name] = self.makers[name](self.context)
+            maker = self.makers[name]
+            with over_events():
+                made = self.made[name] = maker(self.context)
         return made
 
     def value(self, name: str, row: int) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from journal.events import CallSiteSeen, CodeSeen, FunctionSeen, ModelDescribed, ModuleSeen, ParameterSeen
+from projections.errors import contradictory
 from projections.fold import Fold
 
 ROOT: Final = "self"
@@ -123,6 +124,8 @@ def model_described(
 ) -> None:
     for address, class_name, class_qualname, parent, training, aliases, forward, pre, backward in modules:
         number = len(words.modules)
+        if parent is not None and not 0 <= parent < number:
+            raise contradictory(f"module {number} lies in {parent}, which comes after it")
         words.modules.append(
             Module(
                 address or ROOT,

@@ -72,7 +72,8 @@ def plain_values(max_leaves: int = 6) -> st.SearchStrategy[Any]:
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type that event classes declare."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, typing.ForwardRef) or (origin in (Union, types.UnionType) and bytes in inner):
+    # Python 3.10 leaves the name of a type inside `tuple[...]` as text.
+    if isinstance(hint, str | typing.ForwardRef) or (origin in (Union, types.UnionType) and bytes in inner):
         return plain_values()
     if isinstance(hint, typing.NewType):
         return values_of(hint.__supertype__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from torchlens.errors import LookupRefused
-from torchlens.lookup import KINDS, LABELS, at_position, is_number
+from torchlens.lookup import KINDS, LABELS, at_position, is_number, sliced
 from torchlens.tabular import COLUMNS, data_frame
 from torchlens.view import View
 
@@ -77,7 +77,7 @@ class Accessor(Sequence[R], Generic[R]):
         if isinstance(key, str):
             return self.labelled(key)
         if isinstance(key, slice):
-            return [self.trace.record(self.table_name, row) for row in self.rows[key]]
+            return [self.record(row) for row in sliced(self.rows, key, KINDS[self.table_name])]
         rows = self.rows
         return self.record(rows[at_position(key, len(rows), KINDS[self.table_name])])
 
@@ -125,6 +125,13 @@ class Accessor(Sequence[R], Generic[R]):
 
     def find(self, text: str) -> list[R]:
         """The members whose label holds ``text``, ignoring case."""
+        if not isinstance(text, str):
+            raise LookupRefused(
+                code="lookup_key_type_invalid",
+                problem=f"a {type(text).__name__} is part of no label",
+                remedy="give a text; a position or slice goes into brackets",
+                received_type=type(text).__name__,
+            )
         part = text.casefold()
         return [record for label, record in self.items() if part in label.casefold()]
 

@@ -8,11 +8,13 @@ is 0, or 1 with a coded error where the question could not be answered, or 2 for
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
@@ -29,6 +31,7 @@ from journal.events.template import LONG_TEXT
 from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
 from torchlens.journal_view import JournalView, open_journal
+from torchlens.lookup import is_number
 from torchlens.quantities import Bytes, Duration
 
 __all__ = ["main"]
@@ -44,6 +47,10 @@ LONGEST_CELL: Final = 100
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answer one command line; the exit status."""
     asked = parser().parse_args(arguments)
+    if sys.stdout is None:  # closed by whoever started this
+        return 0
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters that the terminal has not
     try:
         with open_journal(asked.path) as view:
             asked.answer(view, asked)
@@ -51,12 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TorchLensError as exc:
         print(f"torchlens: {exc}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        # The reader has seen enough. What is still buffered goes nowhere, so that the exit is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has seen enough
+        let_go_of_output()
+    except OSError as exc:
+        let_go_of_output()
+        print(f"torchlens: the answer could not be written: {exc}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def let_go_of_output() -> None:
+    """What is still buffered goes nowhere, so that the exit is quiet."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -88,7 +104,7 @@ def count(text: str) -> int:
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
+    return min(number, sys.maxsize)
 
 
 # -- answers
@@ -216,7 +232,7 @@ def chosen(view: JournalView, asked: str | None) -> Trace:
             remedy="add --capture with a number or name that `torchlens journal captures` shows",
             captures=len(streams),
         )
-    if asked.isdecimal() and int(asked) < len(streams):
+    if is_number(asked) and int(asked) < len(streams):
         return view.trace(streams[int(asked)])
     named = [info for info in streams if info.opened.label == asked]
     if len(named) == 1:
@@ -262,10 +278,11 @@ def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:
 
 def write_table(table: Table) -> None:
     # Rendered first and written here: rich would end the process by itself on a closed pipe.
-    console = Console(width=None if sys.stdout.isatty() else WIDTH_OF_PIPE)
-    with console.capture() as text:
-        console.print(table)
-    sys.stdout.write("".join(line.rstrip() + "\n" for line in text.get().splitlines()))
+    is_terminal = sys.stdout.isatty()
+    width = Console().width if is_terminal else WIDTH_OF_PIPE
+    text = io.StringIO()
+    Console(file=text, width=width, force_terminal=is_terminal).print(table)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in text.getvalue().splitlines()))
 
 
 def cell(value: Any) -> Text:

@@ -16,6 +16,7 @@ import attrs
 
 from journal import Journal, StreamId
 from projections import CaptureTables, Selector, fingerprint, invariants
+from projections.errors import over_events
 from projections.selector import label
 from projections.vocabulary import ROOT
 from torchlens.accessors import (
@@ -157,7 +158,8 @@ class Trace(View):
     @property
     def health(self) -> TraceHealth:
         """What could not be watched, and what else a reader should know."""
-        return health_of(self.tables)
+        with over_events():
+            return health_of(self.tables)
 
     # -- collections
 
@@ -425,14 +427,16 @@ class Trace(View):
         """Let go of the tables, the live tensors, the returned object and the journal. Twice is nothing.
 
         Every later read is refused with ``trace_cleaned_up``. What is on disk stays.
+
+        Raises:
+            JournalError: ``journal_write_failed``, when the disk refused; calling it again tries again.
         """
-        if self.is_cleaned_up:
-            return
-        self.projector = None
-        self.indexed = None
-        self.returned = MISSING
-        if self.handles is not None:
-            self.handles.close()
+        if not self.is_cleaned_up:
+            self.projector = None
+            self.indexed = None
+            self.returned = MISSING
+            if self.handles is not None:
+                self.handles.close()
         self.journal.close()
 
     # -- what records and collections need of it

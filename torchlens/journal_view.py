@@ -24,8 +24,8 @@ class JournalView:
     """What a journal holds. Traces it gave are cleaned up when it is closed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.journal = open_for_reading(path)
         self.path = os.fspath(path)
-        self.journal = open_for_reading(self.path)
         self.traces: dict[int, Trace] = {}
         self.is_closed = False
 
@@ -93,8 +93,8 @@ def load(path: str | os.PathLike[str]) -> Trace:
     Raises:
         JournalError: ``journal_holds_many`` or ``journal_holds_none``, when it does not hold exactly one.
     """
+    journal = open_for_reading(path)
     where = os.fspath(path)
-    journal = open_for_reading(where)
     try:
         captures = captures_in(journal)
         if len(captures) != 1:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from projections import CaptureTables, Table
 from projections.vocabulary import ROOT
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
-__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "is_number"]
+__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "is_number", "sliced"]
+
+T = TypeVar("T")
 
 MOST_NAMED: Final = 6
 """How many candidates a message lists before it says how many more there are."""
@@ -255,6 +257,19 @@ def at_position(key: object, count: int, what: str) -> int:
         position=position,
         count=count,
     )
+
+
+def sliced(rows: Sequence[T], key: slice, what: str) -> Sequence[T]:
+    """The part of ``rows`` that a slice names; refused where it is no slice of numbers."""
+    try:
+        return rows[key]
+    except (TypeError, ValueError) as exc:
+        raise LookupRefused(
+            code="lookup_slice_invalid",
+            problem=f"{key!r} names no {what}s: {exc}",
+            remedy="give whole numbers or None, and a step other than 0",
+            key=repr(key),
+        ) from exc
 
 
 def is_number(token: str) -> bool:

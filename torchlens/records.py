@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
 
 import attrs
 
+from projections.errors import over_events
 from projections.sites import FRAME
 from torchlens.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
 from torchlens.errors import AmbiguousReadError, IndexOutOfRange
@@ -93,8 +94,12 @@ class Field(Generic[T]):
 
     def value(self, owner: Any) -> T:
         stored = owner.read(self.name)
-        made: T = stored if self.make is None or stored is None else self.make(stored)
-        return made
+        if self.make is None or stored is None:
+            plain: T = stored
+            return plain
+        with over_events():
+            made: T = self.make(stored)
+            return made
 
 
 class PassField(Field[T]):

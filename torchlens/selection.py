@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, overload
 
 from torchlens.errors import SelectionError
-from torchlens.lookup import at_position
+from torchlens.lookup import at_position, sliced
 from torchlens.records import Op
 from torchlens.view import View
 
@@ -154,7 +154,7 @@ class Selection(Sequence[Site]):
 
     def __getitem__(self, index: int | slice) -> Site | list[Site]:
         if isinstance(index, slice):
-            return list(self.sites[index])
+            return list(sliced(self.sites, index, "site"))
         return self.sites[at_position(index, len(self.sites), "site")]
 
     def __or__(self, other: Selection) -> Selection:

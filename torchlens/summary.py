@@ -77,11 +77,11 @@ def tree(tables: CaptureTables) -> list[int]:
     for row in sorted(range(len(modules)), key=numbers.__getitem__):
         held.setdefault(holders[row], []).append(row)
     order: list[int] = []
-    stack = held.get(None, [])[::-1]
+    stack = held.pop(None, [])[::-1]
     while stack:
         row = stack.pop()
         order.append(row)
-        stack += held.get(addresses[row], [])[::-1]
+        stack += held.pop(addresses[row], [])[::-1]
     return order
 
 

@@ -33,11 +33,14 @@ def python_value(template: Any) -> Any:
     if kind in CONTAINERS:
         try:
             return CONTAINERS[kind]([python_value(item) for item in template[1:]])
-        except TypeError:  # a member that cannot be hashed, or a number that came as text
+        except (TypeError, ValueError):  # a member that cannot be hashed, a number that came as text, a step of 0
             return text_of(template)
     if kind == tag.DICT:
         keys = [python_value(key) for key in template[1::2]]
-        return dict(zip(keys, map(python_value, template[2::2]), strict=True))
+        try:
+            return dict(zip(keys, map(python_value, template[2::2]), strict=True))
+        except TypeError:  # a key that cannot be hashed
+            return text_of(template)
     if kind == tag.DTYPE:
         return torch_dtype(template[1])
     if kind == tag.BIG_INT:
@@ -58,7 +61,7 @@ def torch_dtype(word: str) -> Any:
         import torch  # for cost: tables are read without torch
     except ModuleNotFoundError:
         return word
-    return getattr(torch, word, word)
+    return getattr(torch, str(word), word)
 
 
 def torch_dtypes(words: tuple[str | None, ...]) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from journal import Journal
 from journal.errors import JournalError
 from journal.events import Stamped, StreamId, StreamOpened
 from projections import CaptureTables, Projector, Table
+from projections.errors import over_events
 from torchlens import collector
 from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
 from torchlens.lookup import Found, Index
@@ -144,10 +145,18 @@ class View(ABC):
 
     def stored(self, ref: tuple[int, int, tuple[int, ...] | None], dtype: str, shape: tuple[int, ...]) -> Any:
         """A tensor of its own from the stored bytes that ``ref`` names."""
-        from torchlens.tensors import from_payload  # for cost: the tables are read without torch
-
-        number, offset, strides = ref
-        return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+        try:
+            from torchlens.tensors import from_payload  # for cost: the tables are read without torch
+        except ModuleNotFoundError as exc:
+            raise PayloadUnavailableError(
+                code="torch_not_installed",
+                problem=f"an activation is a tensor, and {exc.name} is not installed here",
+                remedy="install it; everything but activations is read without",
+                missing=exc.name,
+            ) from exc
+        with over_events():
+            number, offset, strides = ref
+            return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
 
 
 def not_saved(label: str) -> PayloadUnavailableError:

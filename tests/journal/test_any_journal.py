@@ -373,7 +373,7 @@ def test_a_row_that_is_not_of_its_class_is_refused_before_it_is_stored(any_journ
     writer.pending.append((BranchTaken.type_id, 0, 1))
     with pytest.raises(JournalError) as refused:
         writer.flush()
-    assert refused.value.code == "event_malformed"
+    assert refused.value.code == "row_malformed"
     writer.pending.clear()
 
 

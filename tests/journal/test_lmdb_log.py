@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -20,7 +22,7 @@ import journal.lmdb_log
 from journal import IllegalTransition, JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing, payloads
 from journal.events import BranchTaken
 from journal.lifecycle import WriterState, WriterStep
-from journal.lmdb_log import COMMIT, COMMIT_ROWS, ONE, TWO, Durability, Environment, Sync
+from journal.lmdb_log import COMMIT, COMMIT_ROWS, ONE, OPEN, TWO, Durability, Environment, Sync, leave_dropped
 from journal.log import Writer
 from tests.strategies import opened, payload_bytes
 
@@ -594,3 +596,167 @@ def test_small_payloads_gather_without_changing_places(tmp_path: Path) -> None:
     writer.close()
     journal.close()
     assert sum(file.stat().st_size for file in (tmp_path / "many.journal" / "segments").iterdir()) == sum(sizes)
+
+
+# What is damaged -----------------------------------------------------------------------------------------
+
+
+def with_two_commits(path: Path) -> None:
+    for _ in range(2):
+        one = open_for_writing(path)
+        writer = one.open_stream(opened())
+        writer.keep(payload_bytes(40))
+        fill(writer, 400)
+        one.close()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9, 0.999])
+def test_a_data_file_that_was_cut_is_refused_before_it_is_mapped(path: Path, share: float) -> None:
+    with_two_commits(path)
+    data = (path / "data.mdb").read_bytes()
+    (path / "data.mdb").write_bytes(data[: int(len(data) * share)])
+    for open_it in (open_for_reading, open_for_writing):
+        assert code_of(lambda open_it=open_it: open_it(path)) == "journal_truncated"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("field", range(5))
+def test_a_wrong_last_commit_cuts_off_no_payload(path: Path, field: int) -> None:
+    with_two_commits(path)
+    segment = path / "segments" / "000000.seg"
+    before = segment.read_bytes()
+    with lmdb.open(str(path), max_dbs=16) as env:
+        commits = env.open_db(b"commits", create=False)
+        with env.begin(write=True) as txn:
+            cursor = txn.cursor(db=commits)
+            assert cursor.last()
+            entry = list(COMMIT.unpack(cursor.value()))
+            entry[field] = bytes(32) if field == 4 else max(0, entry[field] - 1) if entry[field] else 1
+            txn.put(cursor.key(), COMMIT.pack(*entry), db=commits)
+    assert code_of(lambda: open_for_writing(path)) == "commit_malformed"
+    assert segment.read_bytes() == before
+    reading = open_for_reading(path)
+    assert values(reading) == list(range(400))
+    reading.close()
+
+
+def test_segments_without_their_events_are_left_alone(path: Path) -> None:
+    segment = with_one_payload(path)
+    (path / "data.mdb").unlink()
+    assert code_of(lambda: open_for_writing(path)) == "journal_not_a_journal"
+    assert segment.stat().st_size == len(payload_bytes(9))
+
+
+def test_a_stream_number_that_was_made_up_takes_no_memory(path: Path) -> None:
+    with_two_commits(path)
+    with lmdb.open(str(path), max_dbs=16) as env:
+        index = env.open_db(b"index", create=False)
+        with env.begin(write=True) as txn:
+            txn.put(TWO.pack(1 << 60, 0), TWO.pack(0, 1), db=index)
+    reading = open_for_reading(path)
+    assert code_of(reading.streams) == "stream_unknown"
+    reading.close()
+
+
+@pytest.mark.parametrize("path", [None, 5, b"run.journal", "a\0b", "\ud800"])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    for open_it in (open_for_reading, open_for_writing):
+        assert code_of(lambda open_it=open_it: open_it(path)) == "journal_path_invalid"  # type: ignore[misc]
+
+
+def test_a_path_that_the_system_refuses_is_told(tmp_path: Path) -> None:
+    for open_it in (open_for_reading, open_for_writing):
+        assert code_of(lambda open_it=open_it: open_it(tmp_path / ("x" * 300))) == "journal_open_failed"  # type: ignore[misc]
+
+
+# What was removed, dropped or refused ------------------------------------------------------------------------
+
+
+def test_a_journal_whose_directory_was_removed_begins_anew(path: Path) -> None:
+    old = open_for_writing(path)
+    writer = old.open_stream(opened("old"))
+    fill(writer, 3)
+    writer.commit()
+    shutil.rmtree(path)
+    new = open_for_writing(path)
+    fill(new.open_stream(opened("new")), 4)
+    new.close()
+    reading = open_for_reading(path)
+    assert [info.opened.label for info in reading.streams()] == ["new"]
+    reading.close()
+    assert values(old) == [0, 1, 2]  # what is open stays readable
+    fill(writer, 1)
+    assert code_of(writer.commit) == "journal_removed"
+    assert values(old) == [0, 1, 2, 0]
+
+
+def test_a_removed_journal_can_be_left_when_nothing_is_pending(path: Path) -> None:
+    one = open_for_writing(path)
+    writer = one.open_stream(opened())
+    writer.close()
+    shutil.rmtree(path)
+    one.close()
+    assert not path.exists()
+
+
+def test_a_user_that_is_dropped_lets_go(path: Path) -> None:
+    one = open_for_writing(path)
+    one.open_stream(opened()).close()
+    assert str(path) in OPEN
+    del one
+    gc.collect()
+    end = time.monotonic() + 10
+    while str(path) in OPEN and time.monotonic() < end:
+        time.sleep(0.05)
+    assert str(path) not in OPEN
+    other = open_for_writing(path)
+    assert [info.stream for info in other.streams()] == [0]
+    other.close()
+
+
+def test_a_user_is_held_while_a_stream_of_it_is_open(path: Path) -> None:
+    writer = open_for_writing(path).open_stream(opened())
+    gc.collect()
+    leave_dropped()
+    fill(writer, 3)
+    writer.close()
+    reading = open_for_reading(path)
+    assert values(reading) == [0, 1, 2]
+    gc.collect()
+    leave_dropped()
+    assert OPEN[str(path)].writing_users == 0
+    reading.close()
+
+
+def test_a_full_disk_does_not_keep_the_lease(path: Path) -> None:
+    path.mkdir()
+    with no_file_longer_than(0):
+        assert code_of(lambda: open_for_writing(path)) == "journal_open_failed"
+        assert code_of(lambda: open_for_writing(path)) == "journal_open_failed"
+    open_for_writing(path).close()
+
+
+@pytest.mark.parametrize("durability", ["batch", "close", "event"])
+def test_a_stream_that_could_not_be_closed_is_closed_when_there_is_room(path: Path, durability: Durability) -> None:
+    one = open_for_writing(path, durability=durability, sync="none")
+    writer = one.open_stream(opened())
+    with no_file_longer_than(64 << 10):
+        for number in range(5000):
+            writer.pending.append(branch(number).row(0))
+        assert code_of(writer.close) == "journal_write_failed"
+    end = time.monotonic() + 10
+    while not writer.closed and time.monotonic() < end:
+        time.sleep(0.05)
+    assert writer.closed
+    assert values(one) == list(range(5000))
+    one.close()
+
+
+def test_a_reader_needs_no_more_address_space_than_the_file(path: Path) -> None:
+    with_two_commits(path)
+    script = """
+        import resource, sys
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        from journal import open_for_reading
+        print([info.head for info in open_for_reading(sys.argv[1]).streams()])
+    """
+    assert run(script, str(path)).strip() == "[401, 401]"

@@ -334,6 +334,8 @@ def test_an_envelope_of_another_shape_is_malformed(parts: object) -> None:
         (("0", 0, 1, True, 2, 3),),
         (((0,), 0, 1, True, 2, 3),),
         ({1: 2},),
+        (bytes((0, 0, 1, 1, 2, 3)),),
+        ("000000",),
     ],
 )
 def test_rows_of_another_shape_are_malformed(rows: Any) -> None:

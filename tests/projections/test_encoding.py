@@ -10,7 +10,7 @@ import msgpack
 import pytest
 from hypothesis import given
 
-from projections.encoding import decode, encode, fingerprint, pack, plain, unpack
+from projections.encoding import REPEATED, decode, encode, fingerprint, pack, plain, unpack
 from projections.errors import EncodingError
 from tests.projections.making import Made
 from tests.strategies import plain_values
@@ -109,3 +109,17 @@ def test_a_fingerprint_is_the_digest_of_the_bytes_and_follows_them() -> None:
     other.keep(1, 0)
     assert fingerprint(one.tables()) != fingerprint(other.tables())
     assert decode(encode(one.tables()))["ops"]["label"] == ["input_1", "linear_1_1", "output_1"]
+
+
+def test_what_each_pass_repeats_of_its_layer_is_left_out_and_shared() -> None:
+    """Written for every pass, the labels of a layer's passes would grow with their square."""
+    made = Made()
+    x = made.input("x")
+    for _ in range(300):
+        x = made.op("tanh", x, site="t")
+    tables = made.returns(x).tables()
+    assert REPEATED.isdisjoint(decode(encode(tables))["ops"])
+    assert len(encode(tables)) < 1_000_000
+    passes = tables.ops.column("recurrent_ops")
+    assert passes[1] == tables.layers.value("op_labels", 1)
+    assert passes[1] is passes[300]

@@ -40,6 +40,11 @@ def comprehension(made: Made, x: int) -> int:
     return made.op("sum", made.op("stack", parts))
 
 
+def constants_that_come_twice(made: Made, x: int) -> int:
+    zeros, ones = made.op("zeros"), made.op("ones")
+    return made.op("add", x, made.op("sum", made.op("stack", [zeros, ones, zeros])))
+
+
 def call(made: Made, address: str, x: int, func: str, *, site: object = None, inner: object = "inside") -> int:
     with made.call(address, x, site=site) as entered:
         entered.returns(made.op(func, x, site=(func, inner)))
@@ -198,6 +203,7 @@ TWO_BLOCKS = ("linear_1_1", "relu_1_2", "add_1_3", "linear_2_4", "relu_2_5", "ad
         (one_linear_twice, "linear_1_1:1 linear_1_1:2"),
         (one_relu_at_two_sites, "sin_1_1 relu_1_2:1 cos_1_3 relu_1_2:2"),
         (module_and_function, "relu_1_1 relu_2_2"),
+        (constants_that_come_twice, "zeros_1_1 ones_1_2 stack_1_3 sum_1_4 add_1_5"),
     ],
 )
 def test_ops_are_passes_of_one_layer_by_module_site_name_and_slot(body: Body, expected: str) -> None:

@@ -157,3 +157,35 @@ def test_a_reader_that_stops_early_ends_it_quietly(journal: Path) -> None:
     assert done.returncode == 0
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture whose name has letters that not every terminal has."""
+    path = tmp_path_factory.mktemp("cli") / "foreign.journal"
+    tl.trace(nn.ReLU(), torch.ones(2), journal=path, name="größe ✓").cleanup()
+    return path
+
+
+@pytest.mark.parametrize("command", ["info", "captures", "events", "ops"])
+def test_letters_that_the_terminal_lacks_are_escaped(foreign: Path, command: str) -> None:
+    done = shell(f"PYTHONIOENCODING=ascii {sys.executable} -m torchlens journal {command} {foreign} | cat")
+    assert done.stderr == ""
+    assert done.stdout
+
+
+def test_an_answer_that_cannot_be_written_is_told_in_a_line(journal: Path) -> None:
+    for command in ("info", "captures", "events --capture 0", "ops --capture 0 --json"):
+        done = shell(f"{sys.executable} -m torchlens journal {command} {journal} > /dev/full")
+        assert done.returncode == 1
+        assert done.stderr.startswith("torchlens: the answer could not be written")
+        assert len(done.stderr.splitlines()) == 1
+    assert shell(f"{sys.executable} -m torchlens journal info {journal} >&-").stderr == ""
+
+
+def test_numbers_of_any_size_are_taken(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("captures", "events", "ops"):
+        chosen = () if command == "captures" else ("--capture", 0)
+        assert run(capsys, "journal", command, journal, "--limit", 10**30, *chosen)
+    assert main(["journal", "ops", str(journal), "--capture", "9" * 5000]) == 1
+    assert "[capture_unknown]" in capsys.readouterr().err

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -9,8 +14,10 @@ import torch
 from torch import nn
 
 import torchlens as tl
-from journal import JournalError, MemoryJournal
+from journal import JournalError, MemoryJournal, TorchLensError
 from journal.events import StreamOpened
+from journal.lmdb_log import OPEN, leave_dropped
+from journal.payloads import write_failed
 from torchlens.errors import TraceCleanedUpError
 from torchlens.facade import Trace
 
@@ -105,3 +112,84 @@ def test_a_trace_follows_its_stream(worked: tl.Trace) -> None:
     assert trace.ops.labels == worked.ops.labels
     assert trace.fingerprint == Trace(journal, writer.stream).fingerprint
     assert [item.event for item in trace.events()] == [item.event for item in stamped]
+
+
+@pytest.mark.parametrize("path", [None, 5, b"run.journal", "a\0b"])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    for door in (tl.load, tl.open_journal):
+        with pytest.raises(JournalError) as caught:
+            door(path)  # type: ignore[arg-type]  # what a caller may get wrong
+        assert caught.value.code == "journal_path_invalid"
+
+
+def test_without_torch_everything_but_activations_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "j", 1)
+    script = """
+        import sys
+        sys.modules["torch"] = None
+        from torchlens.journal_view import load
+        from torchlens.errors import PayloadUnavailableError
+        trace = load(sys.argv[1])
+        print(trace.ops.labels, trace.ops[1].shape, trace.ops[1].dtype)
+        try:
+            trace.ops[1].out
+        except PayloadUnavailableError as exc:
+            print(exc.code)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "j")],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["('input_1', 'relu_1_1', 'output_1') (2,) float32", "torch_not_installed"]
+
+
+def test_a_trace_that_is_dropped_lets_go_of_its_journal(tmp_path: Path) -> None:
+    trace = tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j")
+    del trace
+    gc.collect()
+    with tl.open_journal(tmp_path / "j") as journal:
+        leave_dropped()
+        assert OPEN[str(tmp_path / "j")].writing_users == 0
+        assert [trace.status for trace in journal.captures] == ["complete"]
+
+
+def test_cleaning_up_again_tries_again_what_the_disk_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j")
+    environment = OPEN[str(tmp_path / "j")]
+
+    def refuse(sealing: bool = False) -> None:
+        raise write_failed(tmp_path, OSError("no room"))
+
+    monkeypatch.setattr(environment, "commit", refuse)
+    with pytest.raises(JournalError) as caught:
+        trace.cleanup()
+    assert caught.value.code == "journal_write_failed"
+    monkeypatch.undo()
+    trace.cleanup()
+    trace.cleanup()
+    assert str(tmp_path / "j") not in OPEN
+
+
+def test_a_capture_after_its_journal_was_removed_is_there(tmp_path: Path) -> None:
+    old = tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j", name="old")
+    shutil.rmtree(tmp_path / "j")
+    tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j", name="new").cleanup()
+    with tl.open_journal(tmp_path / "j") as journal:
+        assert [trace.name for trace in journal.captures] == ["new"]
+    assert old["relu_1_1"].out.tolist() == [1, 1]
+    old.cleanup()
+
+
+@pytest.mark.parametrize("field", ["shape", "strides"])
+def test_a_shape_that_was_made_up_takes_no_memory(tmp_path: Path, field: str) -> None:
+    write(tmp_path / "j", 1)
+    trace = tl.load(tmp_path / "j")
+    shape, strides = ((1 << 62, 1 << 62, 0), None) if field == "shape" else ((1 << 62, 1 << 62), (0, 0))
+    with pytest.raises(TorchLensError) as caught:
+        trace.stored((0, 0, strides), "float32", shape)
+    assert caught.value.code in ("events_contradictory", "payload_shape_mismatch")
+    trace.cleanup()

@@ -152,6 +152,17 @@ def test_a_key_of_a_strange_type_is_refused(worked: tl.Trace) -> None:
         with pytest.raises(LookupRefused) as caught:
             door[1.5]  # type: ignore[index]  # what a caller may get wrong
         assert caught.value.code == "lookup_key_type_invalid"
+    with pytest.raises(LookupRefused) as caught:
+        worked.ops.find(None)  # type: ignore[arg-type]  # the same
+    assert caught.value.code == "lookup_key_type_invalid"
+
+
+@pytest.mark.parametrize("key", [slice(None, None, 0), slice("a", None), slice(None, 1.5)])
+def test_a_slice_that_names_no_positions_is_refused(worked: tl.Trace, key: slice) -> None:
+    for door in (worked, worked.ops, worked.ops.compute, worked.params, worked["fc:all"]):
+        with pytest.raises(LookupRefused) as caught:
+            door[key]
+        assert caught.value.code == "lookup_slice_invalid"
 
 
 # -- selections
