@@ -8,6 +8,7 @@ import gc
 import io
 import pickle  # noqa: TID251  # what users do with their models
 import random
+import sys
 import threading
 from typing import Any
 
@@ -538,10 +539,29 @@ def test_deep_models_are_no_problem() -> None:
             return self.inner(x)
 
     model: nn.Module = nn.ReLU()
-    for _ in range(200):
+    for _ in range(1000):
         model = Nest(model)
-    trace = tl.trace(model, torch.ones(2))
-    assert len(trace.module_calls) == 201
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(8000)  # the bare model needs as much
+    try:
+        model(torch.ones(2))
+        trace = tl.trace(model, torch.ones(2))
+        assert sys.getrecursionlimit() == 8000
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(trace.module_calls) == 1001
+    assert trace.modules["inner." * 999 + "inner"].class_name == "ReLU"
+    trace.check_metadata_invariants()
+
+
+def test_a_long_loop_is_two_layers() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        for _ in range(5000):
+            x = torch.tanh(x) * 0.5
+        return x
+
+    trace = tl.trace(Body(forward), torch.ones(2), save=[])
+    assert [layer.num_passes for layer in trace.layers if layer.func_name in ("tanh", "__mul__")] == [5000, 5000]
     trace.check_metadata_invariants()
 
 
