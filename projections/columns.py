@@ -285,7 +285,7 @@ MODULES: Final = {
     "forward_args_summary": "arguments of its only call as text; None where there are several",
     "forward_kwargs_summary": "keyword arguments of its only call as text; None where there are several",
     "func_calls_duration": "seconds inside torch calls of its only call; None where there are several",
-    "total_forward_duration": "seconds over calls, a call inside another counted once",
+    "total_forward_duration": "seconds over calls, a call inside another counted once; None if one was not left",
     "total_func_calls_duration": "seconds inside torch calls, over calls",
     "total_output_activation_memory": "bytes of what it returned, over calls",
     "total_internal_activation_memory": "bytes of the other ops inside",

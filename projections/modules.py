@@ -415,12 +415,13 @@ def buffer_rows(forward: Forward, module: int) -> tuple[int, ...]:
     return tuple([number for number, buffer in enumerate(forward.words.buffers) if buffer.module in holders])
 
 
-def total_duration(forward: Forward, module: int) -> float:
-    """Seconds over all calls, one inside another counted once."""
+def total_duration(forward: Forward, module: int) -> float | None:
+    """Seconds over all calls, one inside another counted once; None where a call was not left."""
     calls = calls_of(forward, module)
     own = set(calls)
     outer = [call for call in calls if own.isdisjoint(forward.enclosing(call))]
-    return sum([duration(forward, call) or 0.0 for call in outer])
+    times = [duration(forward, call) for call in outer]
+    return None if None in times else sum([time for time in times if time is not None])
 
 
 def only_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:

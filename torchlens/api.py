@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import types
@@ -12,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from journal import JournalError, MemoryJournal, open_for_writing
+from journal import Journal, JournalError, MemoryJournal, open_for_writing
 from projections.selector import Selector, in_label_form, label, module, where
 from projections.vocabulary import ROOT
 from torchlens import compat, driver
@@ -115,8 +114,12 @@ def trace(
         tags=tuple(_name(tag) or "" for tag in tags),
         also_called=also_called,
     )
-    with _journal(journal) as held:
+    held = _journal(journal)
+    try:
         captured = driver.capture(held, request)
+    except BaseException:
+        held.close()  # there will be no trace to do it
+        raise
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
     if isinstance(captured.error, (ConfigurationError, JournalError)):
         raise captured.error  # the request or the journal was at fault, not the model
@@ -317,11 +320,9 @@ def _name(name: Any) -> str | None:
     return name
 
 
-@contextlib.contextmanager
-def _journal(journal: Any) -> Any:
+def _journal(journal: Any) -> Journal:
     if journal is None:
-        yield MemoryJournal()
-        return
+        return MemoryJournal()
     options = journal if isinstance(journal, JournalOptions) else None
     if options is None and not isinstance(journal, (str, os.PathLike)):
         raise ConfigurationError(
@@ -331,4 +332,4 @@ def _journal(journal: Any) -> Any:
             received_type=type(journal).__name__,
         )
     options = options or JournalOptions(os.fspath(journal))
-    yield open_for_writing(options.path, durability=options.durability, sync=options.sync)
+    return open_for_writing(options.path, durability=options.durability, sync=options.sync)

@@ -75,6 +75,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "option_not_available": "ConfigurationError",
         "option_value_invalid": "ConfigurationError",
         "output_not_stored": "PayloadUnavailableError",
+        "pandas_not_installed": "CompatibilityError",
         "payload_damaged": "JournalError",
         "payload_lost": "JournalError",
         "payload_not_stored": "JournalError",

@@ -7,6 +7,7 @@ labels are held during the forward, and asked about when it has ended.
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import random
 import sys
@@ -92,6 +93,16 @@ _numbers = iter(range(1, sys.maxsize))
 _running = threading.Lock()
 _owner: int | None = None
 _kept_on = 0
+
+
+def _in_forked_child() -> None:
+    """A child forked while a capture ran in another thread has neither that thread nor its capture."""
+    global _running, _owner  # the lock may have been held by a thread that is not here
+    _running, _owner = threading.Lock(), None
+    wrap.leave_child(keep_wrappers=bool(_kept_on))
+
+
+os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def capture(journal: Journal, request: Request) -> Captured:

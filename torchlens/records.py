@@ -583,7 +583,7 @@ class Module(Record):
     internal_param_memory = Field[Bytes]("Their size.", Bytes)
     buffer_layers = Field[list[str]]("Labels of the versions of its own buffers.", list)
 
-    total_forward_duration = Field[Duration]("Wall time of its calls.", Duration)
+    total_forward_duration = Field[Duration | None]("Wall time of its calls; None where one was not left.", Duration)
     total_func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
     total_internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     total_output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from projections import Table
+from torchlens.errors import CompatibilityError
 
 if TYPE_CHECKING:
     import pandas
@@ -84,7 +85,14 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int]) -> pandas.DataFrame:
     """Some columns and rows of a table; one row per record."""
-    import pandas  # for cost
+    try:
+        import pandas  # for cost
+    except ImportError as exc:
+        raise CompatibilityError(
+            code="pandas_not_installed",
+            problem="a data frame was asked for, and pandas is not installed",
+            remedy="install pandas, or this package with its extra: torchlens-journal[pandas]",
+        ) from exc
 
     return pandas.DataFrame(
         {name: picked(table.column(name), rows) for name in columns}, columns=list(columns), index=range(len(rows))

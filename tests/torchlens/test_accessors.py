@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -420,3 +421,17 @@ def test_arguments_come_back_as_python_values() -> None:
     assert ops["transpose"].non_tensor_pos_args == [0, 1]
     assert ops["flatten"].non_tensor_kwargs == {"start_dim": 0}
     assert ops["clamp"].non_tensor_kwargs == {"min": -1, "max": 2.5}
+
+
+def test_a_frame_without_pandas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tl.trace(torch.nn.ReLU(), torch.ones(1))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(tl.TorchLensError) as refused:
+        trace.ops.to_pandas()
+    assert refused.value.code == "pandas_not_installed"
+
+
+def test_a_module_whose_forward_was_left_on_purpose_has_no_duration() -> None:
+    trace = tl.trace(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(1), stop_after="0")
+    assert trace.modules["self"].total_forward_duration is None
+    assert trace.modules["0"].total_forward_duration > 0

@@ -963,3 +963,30 @@ def test_a_forked_child_in_the_forward_is_not_recorded(tmp_path: Any) -> None:
     trace = tl.trace(Body(forward), torch.ones(2), journal=tmp_path / "run.journal")
     assert trace.ops.labels == ("input_1", "mul_1_1", "output_1")
     trace.cleanup()
+
+
+def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
+    import subprocess
+    import textwrap
+
+    script = textwrap.dedent(
+        """
+        import os, threading, time, torch, torchlens as tl
+        started = threading.Event()
+        class Slow(torch.nn.Module):
+            def forward(self, x):
+                started.set()
+                time.sleep(0.5)
+                return torch.relu(x)
+        worker = threading.Thread(target=lambda: tl.trace(Slow(), torch.ones(2)))
+        worker.start()
+        started.wait()
+        child = os.fork()
+        if child == 0:
+            labels = tl.trace(torch.nn.Tanh(), torch.ones(2)).ops.labels
+            os._exit(0 if labels == ("input_1", "tanh_1_1", "output_1") else 1)
+        worker.join()
+        raise SystemExit(os.waitpid(child, 0)[1])
+        """
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0

@@ -6,7 +6,6 @@ A wrapper tests one name of this module. While it is None, the original runs and
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -52,7 +51,11 @@ def listen(listener: Listener | None) -> None:
     _listener = listener
 
 
-os.register_at_fork(after_in_child=lambda: listen(None))  # a child's calls are not the parent's capture
+def leave_child(*, keep_wrappers: bool) -> None:
+    """In a forked child: its calls are not the parent's capture."""
+    listen(None)
+    if _wrappers is not None and _wrappers.installed and not keep_wrappers:
+        _wrappers.remove()
 
 
 def listening() -> Listener | None:
