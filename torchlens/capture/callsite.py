@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterator
+from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any, Final
 
 import attrs
 
-from journal.events import CallSiteSeen, CodeSeen, Event
+from journal.events import CallSiteSeen, CodeSeen, Row
 from torchlens import compat
 
 OWN_CODE: Final[set[CodeType]] = set()
 """Code objects of the recorder itself, which are left out of every chain; each registers its own."""
+
+CODE_SEEN: Final = CodeSeen.type_id
+CALL_SITE_SEEN: Final = CallSiteSeen.type_id
 
 MAX_SOURCE: Final = 1 << 20
 """Longest source text kept of one function, in characters."""
@@ -41,14 +45,14 @@ class CallSites:
     """The call sites of one capture.
 
     Args:
-        append: Takes each new ``CodeSeen`` and ``CallSiteSeen``, before the event that names the site.
+        append: Takes the row of each new ``CodeSeen`` and ``CallSiteSeen``, before the event that names the site.
         keep: Stores bytes and gives their payload number.
         stop: Code object of the function that runs a module's forward: where a chain ends.
     """
 
     __slots__ = ("_append", "_by_chain", "_by_frames", "_codes", "_keep", "_stop", "root")
 
-    def __init__(self, append: Callable[[Event], Any], keep: Callable[[bytes], int], stop: CodeType) -> None:
+    def __init__(self, append: Callable[[Row], Any], keep: Callable[[bytes], int], stop: CodeType) -> None:
         self._append = append
         self._keep = keep
         self._stop = stop
@@ -100,7 +104,7 @@ class CallSites:
         found = self._by_chain.get(key)
         if found is None:
             found = self._by_chain[key] = len(self._by_chain)
-            self._append(CallSiteSeen(number=found, code=number, span=span, caller=caller))
+            self._append((CALL_SITE_SEEN, monotonic_ns(), found, number, span, caller))
         return found
 
     def _code(self, code: CodeType) -> int:
@@ -109,16 +113,9 @@ class CallSites:
             entry = known(code)
             source = None if entry.source is None else self._keep(entry.source)
             found = self._codes[id(code)] = len(self._codes)
-            self._append(
-                CodeSeen(
-                    number=found,
-                    file=code.co_filename,
-                    qualname=getattr(code, "co_qualname", code.co_name),
-                    name=code.co_name,
-                    first_line=code.co_firstlineno,
-                    source=source,
-                )
-            )
+            qualname = getattr(code, "co_qualname", code.co_name)
+            file, line = code.co_filename, code.co_firstlineno
+            self._append((CODE_SEEN, monotonic_ns(), found, file, qualname, code.co_name, line, source))
         return found
 
 

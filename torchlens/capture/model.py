@@ -173,8 +173,7 @@ class Instrumented:
 
     def install(self) -> None:
         recorder, described = self._recorder, self._described
-        for number, parameter in enumerate(described.parameters):
-            recorder.adopt_parameter(parameter, number)
+        recorder.adopt_parameters(described.parameters)
         for number, buffer in enumerate(described.buffers):
             recorder.adopt_buffer(buffer, number)
         for number, module in enumerate(described.modules):

@@ -55,6 +55,7 @@ OP: Final = OpExecuted.type_id
 ENTERED: Final = ModuleEntered.type_id
 LEFT: Final = ModuleLeft.type_id
 BRANCH: Final = BranchTaken.type_id
+FUNCTION_SEEN: Final = FunctionSeen.type_id
 BUFFER_SEEN: Final = BufferSeen.type_id
 CONSTANT_SEEN: Final = ConstantSeen.type_id
 
@@ -177,7 +178,7 @@ class Recorder:
         self._numbered: list[ref[Tensor]] = []  # what got a number on it, to be cleared if it lives on
         self._flight = flight
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
-        self.sites = CallSites(self.note, self._keep_source, Recorder.module_called.__code__)
+        self.sites = CallSites(self._append, self._keep_source, Recorder.module_called.__code__)
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -199,6 +200,11 @@ class Recorder:
         return self.writer.keep(text)
 
     # -- numbering -------------------------------------------------------------------------------
+
+    def adopt_parameters(self, parameters: list[Tensor]) -> None:
+        """Number the model's parameters before the forward."""
+        self._params = list(parameters)
+        self._residents = {id(parameter): -1 - number for number, parameter in enumerate(parameters)}
 
     def adopt_parameter(self, parameter: Tensor, number: int) -> None:
         """Give a parameter its number."""
@@ -642,11 +648,8 @@ class Recorder:
         found = self._functions.get(function)
         if found is None:
             found = self._functions[function] = len(self._functions)
-            self.note(
-                FunctionSeen(
-                    number=found, func_name=function.func_name, qualname=function.qualname, opaque=function.opaque
-                )
-            )
+            row = (FUNCTION_SEEN, monotonic_ns(), found, function.func_name, function.qualname, function.opaque)
+            self._append(row)
         return found
 
     def _executed(
