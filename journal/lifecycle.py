@@ -1,7 +1,7 @@
 """The tables of the machines whose steps the journal keeps: a capture, and the writer of a journal.
 
-The writer of a stream steps a capture's table before it appends; a reader folds the same table to say
-how the capture ended.
+The writer of a stream steps a capture's table before it appends. The status that the projections say is a
+fold of its own, with the stop and the error behind it; it agrees with this table, which the laws hold it to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from journal.events import (
     ForwardStarted,
     PayloadKept,
 )
-from journal.events.base import Row, event_class
 from journal.machine import Input, inputs_of
 
 
@@ -95,8 +94,3 @@ def state_after(state: CaptureState, events: Iterable[type[Event]]) -> CaptureSt
     for event in events:
         state = CAPTURE.get((state, event), state)
     return state
-
-
-def state_after_rows(state: CaptureState, rows: Iterable[Row]) -> CaptureState:
-    """The same, for stored rows."""
-    return state_after(state, (event_class(row[0]) for row in rows))

@@ -21,7 +21,7 @@ from journal.events import (
     OpExecuted,
     PayloadKept,
 )
-from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, WRITER, WriterState, WriterStep, state_after, state_after_rows
+from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, WRITER, WriterState, WriterStep, state_after
 from journal.machine import Input, Machine, Verdict, inputs_of, name_of
 
 TABLES: dict[str, tuple[Mapping[tuple[Any, Input], Any], type[Enum]]] = {
@@ -91,8 +91,8 @@ def test_a_capture_may_fail_while_preparing(end: type[Event]) -> None:
 
 def test_only_inputs_move_a_capture() -> None:
     assert OpExecuted not in CAPTURE_INPUTS
-    assert state_after_rows(CaptureState.RUNNING, [(OpExecuted.type_id, 0)]) is CaptureState.RUNNING
-    assert state_after_rows(CaptureState.IDLE, [(CaptureRequested.type_id, 0)]) is CaptureState.PREPARING
+    assert state_after(CaptureState.RUNNING, [OpExecuted]) is CaptureState.RUNNING
+    assert state_after(CaptureState.IDLE, [CaptureRequested]) is CaptureState.PREPARING
 
 
 def test_a_guard_may_put_an_event_off_or_drop_it() -> None:
