@@ -149,19 +149,23 @@ def model_described(
 
 def described(words: Vocabulary, rows: Iterable[Any]) -> list[Tensor]:
     return [
-        Tensor(
-            address,
-            tuple(shape),
-            dtype,
-            device,
-            requires_grad,
-            nbytes,
-            tuple(aliases),
-            is_registered=True,
-            module=words.by_address.get(address.rpartition(".")[0], -1),
-        )
-        for address, shape, dtype, device, requires_grad, nbytes, aliases in rows
+        tensor_of(row, row[0], words.by_address.get(row[0].rpartition(".")[0], -1), is_registered=True) for row in rows
     ]
+
+
+def tensor_of(description: tuple[Any, ...], address: str, module: int, *, is_registered: bool) -> Tensor:
+    _, shape, dtype, device, requires_grad, nbytes, aliases = description
+    return Tensor(
+        address,
+        tuple(shape),
+        dtype,
+        device,
+        requires_grad,
+        nbytes,
+        tuple(aliases),
+        is_registered=is_registered,
+        module=module,
+    )
 
 
 def module_seen(
@@ -192,24 +196,11 @@ def parameter_seen(
     attribute: str | None,
     description: tuple[Any, ...],
 ) -> None:
-    _, shape, dtype, device, requires_grad, nbytes, aliases = description
     if module is None or attribute is None:
         address = f"~{len(words.parameters) - words.registered + 1}"
     else:
         address = f"{words.module_path(module)}.{attribute}"
-    words.parameters.append(
-        Tensor(
-            address,
-            tuple(shape),
-            dtype,
-            device,
-            requires_grad,
-            nbytes,
-            tuple(aliases),
-            is_registered=False,
-            module=-1 if module is None else module,
-        )
-    )
+    words.parameters.append(tensor_of(description, address, -1 if module is None else module, is_registered=False))
 
 
 def function_seen(
