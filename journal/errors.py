@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 
-class TorchLensError(Exception):
-    """Every refusal of this project.
+class Coded(Exception):
+    """What errors and warnings share: a code and the facts behind a sentence.
 
     Attributes:
         code: Stable, machine-readable name of the cause.
@@ -33,10 +33,14 @@ class TorchLensError(Exception):
         return (_rebuild, (type(self), self.problem, dict(self.fields)))
 
 
-def _rebuild(cls: type[TorchLensError], problem: str, fields: dict[str, Any]) -> TorchLensError:
+def _rebuild(cls: type[Coded], problem: str, fields: dict[str, Any]) -> Coded:
     made = cls.__new__(cls)
-    TorchLensError.__init__(made, problem=problem, **fields)
+    Coded.__init__(made, problem=problem, **fields)
     return made
+
+
+class TorchLensError(Coded):
+    """Every refusal of this project."""
 
 
 class JournalError(TorchLensError):

@@ -184,6 +184,10 @@ def test_a_warning_carries_the_same_facts() -> None:
     assert warning.fields == {"code": "some_code", "remedy": "look", "site": "fc"}
     assert str(warning) == "this is odd. Remedy: look [some_code]"
     assert isinstance(warning, UserWarning)
+    assert not isinstance(warning, TorchLensError)
+    rebuild, arguments = warning.__reduce__()[:2]
+    again: Any = rebuild(*arguments)
+    assert (type(again), str(again), again.fields) == (TorchLensWarning, str(warning), warning.fields)
 
 
 def test_lookups_are_key_errors_and_cleaned_traces_attribute_errors() -> None:

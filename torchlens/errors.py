@@ -6,9 +6,7 @@ codes stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md
 
 from __future__ import annotations
 
-from typing import Any
-
-from journal.errors import IllegalTransition, JournalCorrupt, JournalError, TorchLensError
+from journal.errors import Coded, IllegalTransition, JournalCorrupt, JournalError, TorchLensError
 from projections.errors import EncodingError, SelectionError, SelectorTypeError
 
 __all__ = [
@@ -78,15 +76,8 @@ class TraceCleanedUpError(TorchLensError, AttributeError):
     """The trace was cleaned up; nothing can be read from it any more."""
 
 
-class TorchLensWarning(UserWarning):
+class TorchLensWarning(Coded, UserWarning):
     """A warning with the same facts as an error: code, problem, remedy and fields."""
-
-    def __init__(self, *, code: str, problem: str, remedy: str, **facts: Any) -> None:
-        self.code = code
-        self.problem = problem
-        self.remedy = remedy
-        self.fields: dict[str, Any] = {"code": code, "remedy": remedy, **facts}
-        super().__init__(f"{problem}. Remedy: {remedy} [{code}]")
 
 
 def message_of(error: BaseException) -> str:
