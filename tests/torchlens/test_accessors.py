@@ -215,6 +215,20 @@ def test_an_op_says_what_ran(worked: tl.Trace) -> None:
     assert "linear_1_1:2" in repr(op)
 
 
+def test_a_module_owns_parameters_and_holds_those_of_submodules(worked: tl.Trace) -> None:
+    block, root = worked.modules["blk"], worked.modules["self"]
+    assert block.params.labels == root.params.labels == ()
+    assert [param.address for param in block.recursive_params] == ["blk.lin.weight", "blk.lin.bias"]
+    assert root.recursive_params.labels == worked.params.labels
+
+
+def test_a_module_call_says_what_it_returned(worked: tl.Trace) -> None:
+    head, scale = worked.module_calls["head:1"], worked.module_calls["scale:1"]
+    assert (head.out_shapes, head.out_dtypes) == (((2, 3),), (torch.float32,))
+    assert (head.out_shape, head.out_dtype) == ((2, 3), torch.float32)
+    assert (scale.out_shapes, scale.out_dtypes) == ((), ())
+
+
 def test_an_op_says_where_it_was_called(worked: tl.Trace) -> None:
     outer, inner = worked["fc:2"].code_context
     assert (outer.func_qualname, inner.func_qualname) == ("Worked.forward", "Linear.forward")
