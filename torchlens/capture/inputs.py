@@ -51,7 +51,7 @@ def _address(tensor: Tensor) -> int | None:
         return None
     try:
         return compat.storage_address(tensor)
-    except (RuntimeError, NotImplementedError):
+    except RuntimeError:
         return None
 
 

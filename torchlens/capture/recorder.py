@@ -295,7 +295,7 @@ class Recorder:
         """Storage number of a tensor that outlives the forward, so that its address stays its own."""
         try:
             address = _storage_address(tensor)
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             return None
         number = self._resident_storages.get(address)
         if number is None:
@@ -703,7 +703,7 @@ class Recorder:
             if same_as is None:
                 try:
                     address = _storage_address(tensor)
-                except (RuntimeError, NotImplementedError):
+                except RuntimeError:
                     storage = None
                 else:  # a new address is the usual case, and is no other value's
                     of_parameter = inputs and min(inputs) < 0 and (len(inputs) == 1 or _is_view(tensor))
