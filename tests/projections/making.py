@@ -409,6 +409,20 @@ class Made:
         return Projector(self.source()).tables()
 
 
+def two_blocks() -> Made:
+    """A block with a layer inside, called twice: a parameter taken, a buffer read and, at the end, written."""
+    made = Made({"blk": "Block", "blk.act": "ReLU"}, {"w": (4,)}, {"b": (2,)})
+    x = made.input("x")
+    for _ in range(2):
+        with made.call("blk", x, site="blk") as outer:
+            with made.call("blk.act", x, site="act") as inner:
+                inner.returns(made.op("relu", x, "w", site="r"))
+            outer.returns(made.op("add", inner.output, made.read("b")))
+        x = outer.output
+    made.write("b", made.op("mul", x), "reassign")
+    return made.returns(x)
+
+
 def labels(tables: CaptureTables) -> list[str]:
     """Op labels in order."""
     return list(tables.ops.column("label"))

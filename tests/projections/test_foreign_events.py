@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from journal.errors import JournalCorrupt, TorchLensError
 from journal.events import CallSiteSeen, Event, InputSeen, ModelDescribed, ModuleEntered, OpExecuted, Row
 from projections import CaptureTables, Projector, fingerprint, invariants
-from tests.projections.making import Made, Rows, source_of
+from tests.projections.making import Rows, source_of, two_blocks
 
 ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 1, 2, 7, 2**31, 2**62, -(2**63), 1.5, "", "x", b"ab"),
@@ -26,17 +26,7 @@ ODD: tuple[Any, ...] = (
 
 
 def whole() -> list[Row]:
-    made = Made({"blk": "Block", "blk.act": "ReLU"}, {"w": (4,)}, {"b": (2,)})
-    x = made.input("x")
-    for _ in range(2):
-        with made.call("blk", x, site="blk") as outer:
-            with made.call("blk.act", x, site="act") as inner:
-                inner.returns(made.op("relu", x, "w", site="r"))
-            outer.returns(made.op("add", inner.output, made.read("b")))
-        x = outer.output
-    made.write("b", made.op("mul", x), "reassign")
-    made.returns(x)
-    return list(source_of(made.events).all)
+    return list(source_of(two_blocks().events).all)
 
 
 def read_everything(tables: CaptureTables) -> None:

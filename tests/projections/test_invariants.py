@@ -8,20 +8,11 @@ from typing import Any
 import pytest
 
 from projections import CaptureTables, invariants
-from tests.projections.making import Made
+from tests.projections.making import two_blocks
 
 
 def sound() -> CaptureTables:
-    made = Made({"blk": "Block", "blk.act": "ReLU"}, {"w": (4,)}, {"b": (2,)})
-    x = made.input("x")
-    for _ in range(2):
-        with made.call("blk", x, site="blk") as outer:
-            with made.call("blk.act", x, site="act") as inner:
-                inner.returns(made.op("relu", x, "w", site="r"))
-            outer.returns(made.op("add", inner.output, made.read("b")))
-        x = outer.output
-    made.write("b", made.op("mul", x), "reassign")
-    return made.returns(x).tables()
+    return two_blocks().tables()
 
 
 def change(table: str, column: str, row: int, value: Any) -> Callable[[CaptureTables], None]:
