@@ -28,6 +28,7 @@ FORBIDDEN = {
 READ_SIDE = (
     "accessors",
     "cli",
+    "commands",
     "facade",
     "journal_view",
     "lookup",

@@ -1,0 +1,1 @@
+"""The commands of ``torchlens journal``, by what they are for; ``torchlens.cli`` lists them."""

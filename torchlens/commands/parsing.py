@@ -1,0 +1,44 @@
+"""How a command joins the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    Subparsers: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # the class has no public name
+
+Answer: TypeAlias = Callable[[argparse.Namespace], "int | None"]
+"""Answers one command line; gives the exit status where that is not 0."""
+
+
+class Commands:
+    """The commands of one group, as they are listed."""
+
+    def __init__(self, group: Subparsers) -> None:
+        self.group = group
+
+    def add(self, name: str, answer: Answer, text: str, *, path: str = "PATH") -> argparse.ArgumentParser:
+        """A command whose first argument is the directory of a journal.
+
+        Args:
+            name: What is typed.
+            answer: What is done.
+            text: One line of help, without a capital or a full stop.
+            path: What the help calls the first argument.
+        """
+        made = self.group.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        made.add_argument("path", metavar=path, help="directory of the journal")
+        made.add_argument("--json", action="store_true", help="for programs")
+        made.set_defaults(answer=answer)
+        return made
+
+
+def count(text: str) -> Any:
+    """A number of things, 0 or more."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return min(number, sys.maxsize)

@@ -1,0 +1,103 @@
+"""How answers are written: tables for people, JSON for programs, progress on standard error."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final, TypeVar
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from journal.events import Event
+from journal.events.template import LONG_TEXT
+
+T = TypeVar("T")
+
+WIDTH_OF_PIPE: Final = 200
+"""Columns where standard output is no terminal: cells are not cut to fit a screen that is not there."""
+
+LONGEST_CELL: Final = 100
+
+
+def body(event: Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in event.fields}
+
+
+def plain(value: Any) -> Any:
+    """A stored value as JSON has it: tuples as arrays, bytes and infinite numbers as text."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def write_json(value: Any, *, one_line: bool = False) -> None:
+    sys.stdout.write(json.dumps(plain(value), indent=None if one_line else 1) + "\n")
+
+
+def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:
+    table = Table(box=None, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
+    return table
+
+
+def write_table(table: Table) -> None:
+    # Rendered first and written here: rich would end the process by itself on a closed pipe.
+    is_terminal = sys.stdout.isatty()
+    width = Console().width if is_terminal else WIDTH_OF_PIPE
+    text = io.StringIO()
+    Console(file=text, width=width, force_terminal=is_terminal).print(table)
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in text.getvalue().splitlines()))
+
+
+def cell(value: Any) -> Text:
+    return Text("-" if value is None else cut(shown(value)))
+
+
+def shown(value: Any) -> str:
+    return value if isinstance(value, str) else str(plain_text(value))
+
+
+def plain_text(value: Any) -> Any:
+    """A stored value as people read it; long text by its beginning."""
+    if isinstance(value, tuple) and len(value) == 3 and value[0] == LONG_TEXT:
+        return f"{value[1]}..."
+    return value
+
+
+def cut(text: str) -> str:
+    flat = text.replace("\n", " ")
+    return flat if len(flat) <= LONGEST_CELL else flat[: LONGEST_CELL - 1] + "…"
+
+
+def clock(wall_time_ns: int) -> str:
+    return datetime.fromtimestamp(wall_time_ns / 1e9, timezone.utc).isoformat(timespec="seconds")
+
+
+def milliseconds(time_ns: int) -> str:
+    return f"{time_ns / 1e6:.3f} ms"
+
+
+def shown_progress(items: Sequence[T], what: str) -> Iterator[T]:
+    """The items, with a progress bar on standard error where that is a terminal and there are several."""
+    if len(items) < 2 or not sys.stderr.isatty():
+        yield from items
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=len(items))
+        for item in items:
+            yield item
+            bar.advance(task)

@@ -1,0 +1,196 @@
+"""``journal info|captures|events|ops``: what a journal holds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import wraps
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from journal import JournalError, StreamInfo
+from torchlens.commands.parsing import Commands, count
+from torchlens.commands.printing import (
+    body,
+    cell,
+    clock,
+    cut,
+    milliseconds,
+    shown,
+    shown_progress,
+    table_of,
+    write_json,
+    write_table,
+)
+from torchlens.errors import ConfigurationError
+from torchlens.facade import Trace
+from torchlens.journal_view import JournalView, open_journal
+from torchlens.lookup import is_number
+from torchlens.quantities import Bytes, Duration
+
+
+def add(commands: Commands) -> None:
+    commands.add("info", info, "what the journal holds, in total")
+    captures_command = commands.add("captures", captures, "one line for each capture")
+    captures_command.add_argument("--limit", type=count, metavar="N", help="at most N captures")
+    events_command = commands.add("events", events, "the stored facts of a capture, in order")
+    ops_command = commands.add("ops", ops, "the ops of a capture, in order")
+    for made, what in ((events_command, "events"), (ops_command, "ops")):
+        made.add_argument("--capture", metavar="N", help="which capture: its number in `captures`, or its name")
+        made.add_argument("--limit", type=count, metavar="N", help=f"at most N {what}")
+    events_command.add_argument("--start", type=count, default=0, metavar="N", help="begin with event N")
+
+
+def reading(answer: Callable[[argparse.Namespace, JournalView], None]) -> Callable[[argparse.Namespace], None]:
+    """Opens the journal for an answer, and closes it."""
+
+    @wraps(answer)
+    def answered(asked: argparse.Namespace) -> None:
+        with open_journal(asked.path) as view:
+            answer(asked, view)
+
+    return answered
+
+
+@reading
+def info(asked: argparse.Namespace, view: JournalView) -> None:
+    streams = view.streams
+    opened = [info.opened for info in streams]
+    facts: dict[str, Any] = {
+        "path": view.path,
+        "streams": len(streams),
+        "captures": sum(header.kind == "capture" for header in opened),
+        "events": sum(info.head for info in streams),
+        "bytes_on_disk": sum(file.stat().st_size for file in Path(view.path).rglob("*") if file.is_file()),
+        "first_opened": clock(opened[0].wall_time_ns) if opened else None,
+        "last_opened": clock(opened[-1].wall_time_ns) if opened else None,
+        "written_by": sorted({header.written_by for header in opened}),
+        "environment": dict(opened[-1].environment) if opened else {},
+    }
+    if asked.json:
+        write_json(facts)
+        return
+    table = Table("", "", show_header=False, box=None)
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            value = ", ".join(f"{key} {item}" for key, item in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(value)
+        elif name == "bytes_on_disk":
+            value = Bytes(value)
+        table.add_row(name.replace("_", " "), Text(str(value) if value is not None else "-"))
+    write_table(table)
+
+
+CAPTURE_FIELDS: Final = ("capture", "stream", "name", "model", "status", "ops", "layers", "events", "opened", "seconds")
+
+
+@reading
+def captures(asked: argparse.Namespace, view: JournalView) -> None:
+    streams = view.capture_streams[: asked.limit]
+    rows = [capture_row(number, view, info) for number, info in enumerate(shown_progress(streams, "reading captures"))]
+    if asked.json:
+        write_json(rows)
+        return
+    table = table_of(CAPTURE_FIELDS, right=("capture", "stream", "ops", "layers", "events", "seconds"))
+    for row in rows:
+        table.add_row(*(cell(row[name]) for name in CAPTURE_FIELDS))
+    write_table(table)
+
+
+def capture_row(number: int, view: JournalView, info: StreamInfo) -> dict[str, Any]:
+    trace = view.trace(info)
+    fact = trace.tables.fact
+    seconds = fact("forward_duration")
+    row = {
+        "capture": number,
+        "stream": int(info.stream),
+        "name": fact("trace_label"),
+        "model": fact("model_class_name"),
+        "status": fact("status"),
+        "ops": fact("num_ops"),
+        "layers": fact("num_compute_layers"),
+        "events": info.head,
+        "opened": clock(info.opened.wall_time_ns),
+        "seconds": None if seconds is None else round(seconds, 6),
+    }
+    trace.cleanup()  # a journal may hold thousands
+    return row
+
+
+@reading
+def events(asked: argparse.Namespace, view: JournalView) -> None:
+    trace = chosen(view, asked.capture)
+    stamped = trace.events(asked.start, None if asked.limit is None else asked.start + asked.limit)
+    if asked.json:
+        for item in stamped:
+            line = {"at": item.at, "seq": item.seq, "time_ns": item.time_ns, "event": item.event.event_name}
+            write_json({**line, "body": body(item.event)}, one_line=True)
+        return
+    begun: int | None = None
+    for item in stamped:
+        begun = item.time_ns if begun is None else begun
+        text = ", ".join(f"{name}={shown(value)}" for name, value in body(item.event).items())
+        sys.stdout.write(
+            f"{item.at:>7}  {milliseconds(item.time_ns - begun):>11}  {item.event.event_name:<20}  {cut(text)}\n"
+        )
+
+
+OP_FIELDS: Final = {
+    "op": "label",
+    "function": "func_name",
+    "shape": "shape",
+    "dtype": "dtype",
+    "module": "module",
+    "parents": "parents",
+    "kept": "has_saved_activation",
+    "seconds": "func_duration",
+}
+"""The column of the op table behind each field."""
+
+
+@reading
+def ops(asked: argparse.Namespace, view: JournalView) -> None:
+    table = chosen(view, asked.capture).tables.ops
+    columns = [list(islice(table.column(name), asked.limit)) for name in OP_FIELDS.values()]
+    rows = [dict(zip(OP_FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
+    if asked.json:
+        write_json(rows)
+        return
+    text = table_of(OP_FIELDS, right=("seconds",))
+    for row in rows:
+        row["seconds"] = Duration(row["seconds"]) if row["seconds"] else None
+        row["kept"] = "yes" if row["kept"] else "no"
+        row["parents"] = ", ".join(row["parents"])
+        text.add_row(*(cell(value) for value in row.values()))
+    write_table(text)
+
+
+def chosen(view: JournalView, asked: str | None) -> Trace:
+    """The capture asked for, by number or name; the only one where none was asked for."""
+    streams = view.capture_streams
+    if asked is None and len(streams) == 1:
+        return view.trace(streams[0])
+    if asked is None:
+        raise ConfigurationError(
+            code="capture_not_chosen",
+            problem=f"the journal {view.path!r} holds {len(streams)} captures",
+            remedy="add --capture with a number or name that `torchlens journal captures` shows",
+            captures=len(streams),
+        )
+    if is_number(asked) and int(asked) < len(streams):
+        return view.trace(streams[int(asked)])
+    named = [info for info in streams if info.opened.label == asked]
+    if len(named) == 1:
+        return view.trace(named[0])
+    raise JournalError(
+        code="capture_unknown",
+        problem=f"{asked!r} is no capture of {view.path!r}, or several",
+        remedy="`torchlens journal captures` shows number and name of each",
+        capture=asked,
+    )
