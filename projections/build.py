@@ -1,21 +1,25 @@
-"""From a stream to its tables: the folds in order, memoised by head.
+"""From a stream to its tables: the folds in order, memoised by head; and back to any moment of it.
 
-    tables = Projector(source).tables()
-    tables.ops.column("label")
+    projector = Projector(source)
+    projector.tables().ops.column("label")
+    projector.at(1000).running  # the module calls that ran after 1000 events
 
 The folds advance together in one pass and go on where they stopped. What needs the whole prefix (islands,
-layers, labels) is worked out from their states; the columns of the tables follow when they are read.
+layers, labels) is worked out from their states; the columns of the tables follow when they are read. For
+a moment in the past only the events behind the nearest snapshot are folded again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import attrs
 
+from projections.cache import Cache
 from projections.course import COURSE, Course
 from projections.errors import over_events
 from projections.fold import Fold, Folding, Source
@@ -27,11 +31,13 @@ from projections.layers import LAYERS, layer_count
 from projections.modules import CALLS, MODULES
 from projections.ops import OPS
 from projections.retention import RETENTION, Kept
-from projections.rows import settle
+from projections.rows import pairs, settle
+from projections.snapshots import SPACING, Snapshot, Snapshots
 from projections.tables import Table
 from projections.vocabulary import VOCABULARY, Vocabulary
 from projections.weights import BUFFERS, PARAMS
 from projections.whole import CAPTURE
+from projections.window import Window
 
 FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION)
 """The folds, in the order of their states."""
@@ -95,17 +101,90 @@ class CaptureTables:
             return module_aliases(self.forward)
 
 
+class Moment:
+    """A capture as it stood after its first ``head`` events: which rows and facts there were.
+
+    Nothing here needs more than the events behind the nearest snapshot, save ``tables``.
+
+    Attributes:
+        head: Number of events taken into account.
+        counts: Number of rows there were, by kind; ``ops`` are inputs, outputs, buffer versions and islands too.
+        made: Places of the rows that the last event made, by kind, among those that ``counts`` counts; a kind of
+            which it made none is left out.
+    """
+
+    def __init__(self, source: Source, later: Folding, snapshot: Snapshot, before: Snapshot) -> None:
+        self.source: Final = source
+        self.later: Final = later
+        self.snapshot: Final = snapshot
+        self.head: Final = snapshot.at
+        self.counts: Final = counts_of(snapshot)
+        self.made: Final = {
+            kind: range(count, self.counts[kind])
+            for kind, count in counts_of(before).items()
+            if count < self.counts[kind]
+        }
+
+    @cached_property
+    def facts(self) -> Course:
+        """How the capture had gone."""
+        course = COURSE.split.put_together(self.snapshot.heads[FOLDS.index(COURSE)], {})
+        assert isinstance(course, Course)
+        return course
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """Module calls that were running, by number, outermost first."""
+        values = self.snapshot.heads[FOLDS.index(GRAPH)]
+        return tuple(values[GRAPH.split.head.index("stack")])
+
+    def ops_in(self, tables: CaptureTables) -> int:
+        """How many op rows of some later tables there were: the first so many."""
+        return bisect_left(tables.forward.rows.event, self.head)
+
+    def calls_in(self, tables: CaptureTables) -> int:
+        """How many module calls of some later tables had been entered: the first so many."""
+        return bisect_left(tables.forward.calls.event, self.head)
+
+    @cached_property
+    def tables(self) -> CaptureTables:
+        """The tables of the events up to here, as folding them gives.
+
+        Raises:
+            JournalCorrupt: ``events_contradictory``.
+        """
+        with over_events():
+            return build(self.source, self.head, self.states())
+
+    def states(self) -> list[Any]:
+        """The states of the folds, whole."""
+        parts = zip(FOLDS, self.later.states, self.snapshot.heads, self.snapshot.lengths, strict=True)
+        return [fold.split.as_it_was(state, self.head, head, lengths) for fold, state, head, lengths in parts]
+
+
+def counts_of(snapshot: Snapshot) -> dict[str, int]:
+    made: dict[str, int] = {}
+    for fold, lengths in zip(FOLDS, snapshot.lengths, strict=True):
+        made |= fold.split.counts(lengths)
+    return made
+
+
 class Projector:
     """The tables of one stream, at any head.
 
     Args:
         source: The stream.
+        cache: Where snapshots are kept; in memory, by default.
+        stream: The stream's number, by which a cache tells it from others.
+        spacing: Events between two snapshots.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, cache: Cache | None = None, stream: int = 0, spacing: int = SPACING) -> None:
         self.source: Final = source
         self.lock: Final = threading.Lock()
         self.folding = Folding(FOLDS)
+        self.snapshots: Final = Snapshots(FOLDS, cache, stream, spacing)
+        self.window: Window | None = None
         self.built: CaptureTables | None = None
 
     def tables(self, at: int | None = None) -> CaptureTables:
@@ -116,24 +195,54 @@ class Projector:
         """
         with self.lock, over_events():
             head = self.source.head()
-            wanted = head if at is None else min(at, head)
+            wanted = head if at is None else max(0, min(at, head))
             if self.built is not None and self.built.head == wanted:
                 return self.built
-            if wanted < self.folding.at:
-                past = Folding(FOLDS)
-                past.advance(self.source, wanted)
-                return build(self.source, past)
+            if wanted >= self.folding.at:
+                self.advance(wanted)
+                self.built = build(self.source, wanted, self.folding.states)
+                return self.built
+            moment = self.moment(wanted)
+        return moment.tables
+
+    def at(self, at: int) -> Moment:
+        """The capture as it stood after its first ``at`` events, after all of them where there are not so many.
+
+        A stream is folded once up to there; from then on, what is asked about it costs the distance to the
+        nearest snapshot, and next to the place that was asked about last, less.
+
+        Raises:
+            JournalCorrupt: ``events_contradictory``, and what reading the events raises.
+        """
+        with self.lock, over_events():
+            wanted = max(0, min(at, self.source.head()))
+            self.advance(wanted)
+            return self.moment(wanted)
+
+    def advance(self, wanted: int) -> None:
+        """Have folded ``wanted`` events or more."""
+        if wanted > self.folding.at:
             folding, self.folding = self.folding, Folding(FOLDS)
-            folding.advance(self.source, wanted)
+            self.snapshots.advance(folding, self.source, wanted)
             # Only now: states that an exception left half way must not be folded further.
             self.folding = folding
-            self.built = build(self.source, folding)
-            return self.built
+
+    def moment(self, at: int) -> Moment:
+        """The moment after ``at`` events, which have been folded."""
+        before = max(0, at - 1)
+        window, self.window = self.window, None
+        if window is None or window.later is not self.folding or window.start.at != self.snapshots.nearest(before):
+            window = Window(FOLDS, self.snapshots.latest(before), self.folding)
+        stop = min(self.folding.at, self.snapshots.following(before) or self.folding.at)
+        last = window.snapshot(self.source, before, stop)
+        moment = Moment(self.source, self.folding, window.snapshot(self.source, at, stop), last)
+        self.window = window
+        return moment
 
 
-def build(source: Source, folding: Folding) -> CaptureTables:
-    """The tables of the events folded so far."""
-    words, course, graph, kept = folding.states
+def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
+    """The tables of the first ``head`` events, from what folding them gave."""
+    words, course, graph, kept = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
@@ -142,7 +251,7 @@ def build(source: Source, folding: Folding) -> CaptureTables:
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
-    values = (kept.by_value.copy(), graph.constants.copy())
-    forward = Forward(source, folding.at, words, course, rows, calls, names, *values)
-    orphans = Forward(source, folding.at, words, course, islands, calls, names, *values, orphaned=True)
+    values = (kept.by_value(), dict(pairs(graph.constants)))
+    forward = Forward(source, head, words, course, rows, calls, names, *values)
+    orphans = Forward(source, head, words, course, islands, calls, names, *values, orphaned=True)
     return CaptureTables(forward, orphans)

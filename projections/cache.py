@@ -34,3 +34,19 @@ class Cache(Protocol):
     def heads(self, projection: str, version: int, stream: int) -> Sequence[int]:
         """The heads for which something is kept, ascending."""
         ...
+
+
+class MemoryCache:
+    """A cache that ends with the process."""
+
+    def __init__(self) -> None:
+        self.data: dict[CacheKey, bytes] = {}
+
+    def get(self, key: CacheKey) -> bytes | None:
+        return self.data.get(key)
+
+    def put(self, key: CacheKey, data: bytes) -> None:
+        self.data[key] = data
+
+    def heads(self, projection: str, version: int, stream: int) -> Sequence[int]:
+        return sorted([key.head for key in self.data if key[:3] == (projection, version, stream)])

@@ -22,6 +22,7 @@ from journal.events import (
     ModuleRaised,
     OpRaised,
     OpStarted,
+    Plain,
     StreamOpened,
 )
 from projections.fold import Fold
@@ -42,7 +43,7 @@ class Course:
     backend: str = ""
     model_class: str = ""
     model_qualname: str = ""
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, Plain], ...] = ()
     save: str = ""
     stop_after: str | None = None
     random_seed: int | None = None

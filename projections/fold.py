@@ -11,9 +11,9 @@ where the value is not used or the name is taken, and the tail may be taken by `
 checked against the class when the fold is made, which is at import: a changed schema cannot shift a
 field unnoticed.
 
-State grows by appending. What a handler changes in place is a bounded head: counters, the stack of
-open calls, the row a value stands at now. Folding a prefix and then the rest gives what folding at
-once gives, which is what makes memoising by head and snapshots possible.
+State grows by appending. What a handler changes in place is a small head: counters, the stack of open
+calls. Each field of the state says which of the two it is (split.py). Folding a prefix and then the rest
+gives what folding at once gives, which is what makes memoising by head and snapshots possible.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from journal.events import Event, Row
 from journal.events.base import EVENTS_BY_NAME
+from projections.split import Split
 
 State = TypeVar("State")
 
@@ -57,6 +58,7 @@ class Fold(Generic[State]):
         version: Raised whenever the same events may give another state.
         initial: Makes the state before the first event.
         handlers: What each event class does to the state.
+        split: What of the state is its head, and how the rest grows.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Fold(Generic[State]):
         name: str,
         *,
         version: int,
-        initial: Callable[[], State],
+        initial: type[State],
         handlers: Mapping[type[Event], Handler],
     ) -> None:
         for cls, handler in handlers.items():
@@ -73,6 +75,7 @@ class Fold(Generic[State]):
         self.version = version
         self.initial = initial
         self.handlers = dict(handlers)
+        self.split: Final = Split(initial)
 
 
 def require_fields(handler: Handler, cls: type[Event]) -> None:
@@ -88,11 +91,17 @@ def require_fields(handler: Handler, cls: type[Event]) -> None:
 
 
 class Folding:
-    """Several folds on their way through one stream, advanced together in one pass."""
+    """Several folds on their way through one stream, advanced together in one pass.
 
-    def __init__(self, folds: Sequence[Fold[Any]]) -> None:
-        self.at = 0
-        self.states = tuple(fold.initial() for fold in folds)
+    Args:
+        folds: The folds.
+        at: Number of events that were folded already.
+        states: What they gave, in the order of the folds; by default the states before the first event.
+    """
+
+    def __init__(self, folds: Sequence[Fold[Any]], at: int = 0, states: Sequence[Any] | None = None) -> None:
+        self.at = at
+        self.states = tuple([fold.initial() for fold in folds] if states is None else states)
         size = 1 + max(cls.type_id for cls in EVENTS_BY_NAME.values())
         # By type: who reads it. Rows are spread into the handlers, so that no event object is built.
         self.dispatch: list[tuple[tuple[Handler, Any], ...]] = [()] * size
@@ -102,14 +111,17 @@ class Folding:
 
     def advance(self, source: Source, stop: int) -> None:
         """Fold the events up to, not including, ``stop``."""
+        if self.at < stop:
+            for run in source.rows(self.at, stop):
+                self.take(run)
+
+    def take(self, run: Sequence[Row]) -> None:
+        """Fold the next events."""
         at = self.at
-        if at >= stop:
-            return
         dispatch = self.dispatch
-        for run in source.rows(at, stop):
-            for row in run:
-                kind: int = row[0]
-                for handler, state in dispatch[kind]:
-                    handler(state, at, *row)
-                at += 1
+        for row in run:
+            kind: int = row[0]
+            for handler, state in dispatch[kind]:
+                handler(state, at, *row)
+            at += 1
         self.at = at

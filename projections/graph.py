@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
+
 from journal.events import (
     BranchTaken,
     BufferSeen,
@@ -30,6 +32,7 @@ from journal.events import (
 )
 from projections.errors import contradictory
 from projections.fold import Fold
+from projections.split import Moves, appended, first_of, head, moves, overwritten
 
 INPUT: Final = -1
 OUTPUT: Final = -2
@@ -53,59 +56,56 @@ NOWHERE: Final = -1
 
 ROOT_MODULE: Final = 0
 
+LEFT_WIDTH: Final = 3
+"""Numbers per module call that was left: call, event, time; of a call that is left twice the last ones count."""
+
 AHEAD: Final = 1 << 16
 """How far the number of a value may be beyond those that events have told of: a number costs memory."""
 
 
+@attrs.define(slots=True)
 class Graph:
     """What the graph fold has made so far."""
 
-    __slots__ = (
-        "branches",
-        "call_inputs",
-        "call_outputs",
-        "calls",
-        "constants",
-        "count",
-        "current",
-        "ends",
-        "left",
-        "opaque",
-        "open",
-        "parents",
-        "rows",
-        "stack",
-        "uses",
-    )
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.rows: list[int] = []  # WIDTH numbers per op row
-        self.parents: list[int] = []
-        self.ends: list[int] = [0]  # parents of row r: parents[ends[r]:ends[r + 1]]
-        self.uses: list[int] = []  # op row, parameter number, op row, parameter number, ...
-        self.branches: list[tuple[int, bool]] = []  # op row, the truth that Python took of it
-        self.constants: dict[int, int] = {}  # value that no row of its own describes: its event
-        self.opaque: list[str] = []  # names of unwatched functions, first seen first
-        self.current: list[int] = []  # by value: the row it stands at, or NOWHERE
-        self.calls: list[int] = []  # CALL_WIDTH numbers per module call
-        self.call_inputs: list[tuple[int, ...]] = []  # per call: rows of the tensors it was given
-        self.call_outputs: list[tuple[int, ...]] = []  # per call: rows of the tensors it returned
-        self.left: list[tuple[int, int]] = []  # per call: event and time at which it was left
-        self.stack: list[int] = []  # running calls, outermost first
-        self.open: dict[int, tuple[int, ...]] = {}  # running call: the values it was given
+    count: int = 0
+    stack: list[int] = head(list)  # running calls, outermost first
+    open: dict[int, tuple[int, ...]] = head(dict)  # running call: the values it was given
+    rows: list[int] = appended("ops", width=WIDTH)
+    parents: list[int] = appended()
+    ends: list[int] = appended(start=(0,))  # parents of row r: parents[ends[r]:ends[r + 1]]
+    uses: list[int] = appended(width=2)  # op row, parameter number
+    branches: list[tuple[int, bool]] = appended("branches")  # op row, the truth that Python took of it
+    constants: list[int] = appended("constants", width=2)  # value that no row of its own describes, its event
+    opaque: list[str] = appended()  # names of unwatched functions, first seen first
+    opaque_numbers: dict[str, int] = first_of("opaque")
+    current: list[int] = overwritten(log="moved")  # by value: the row it stands at, or NOWHERE
+    moved: Moves = moves()
+    calls: list[int] = appended(width=CALL_WIDTH)
+    call_inputs: list[tuple[int, ...]] = appended("module_calls")  # per call: rows of the tensors it was given
+    left: list[int] = appended("left_module_calls", width=LEFT_WIDTH)
+    results: list[tuple[int, tuple[int, ...]]] = (
+        appended()
+    )  # call, rows of the tensors it returned; the last one counts
 
 
-def stand(graph: Graph, value: int, row: int) -> None:
-    """Let ``value`` stand at ``row`` from now on."""
+def stand(graph: Graph, at: int, value: int, row: int) -> None:
+    """Let ``value`` stand at ``row`` from event ``at`` on."""
     current = graph.current
     if value == len(current):
         current.append(row)
-    elif value >= 0:
-        if value > AHEAD + 2 * (graph.count + len(graph.constants)):
+    elif value >= len(current):
+        if value > AHEAD + 2 * graph.count + len(graph.constants):
             raise contradictory(f"value {value} is far beyond those before it")
-        current.extend([NOWHERE] * (value + 1 - len(current)))
-        current[value] = row
+        current.extend([NOWHERE] * (value - len(current)))
+        current.append(row)
+    elif value >= 0:
+        move(graph, at, value, row)
+
+
+def move(graph: Graph, at: int, value: int, row: int) -> None:
+    """Let a value that stood elsewhere stand at ``row``, and note where that was."""
+    graph.moved.setdefault(value, []).append((at, graph.current[value]))
+    graph.current[value] = row
 
 
 def where(graph: Graph, value: int) -> int:
@@ -129,7 +129,7 @@ def running_call(graph: Graph) -> int:
 
 
 def input_seen(graph: Graph, at: int, type_id: int, time_ns: int, value: int, *_rest: Any) -> None:
-    stand(graph, value, add_row(graph, at, INPUT, NOWHERE, 0, 0, value, NOWHERE))
+    stand(graph, at, value, add_row(graph, at, INPUT, NOWHERE, 0, 0, value, NOWHERE))
 
 
 def constant_seen(
@@ -137,22 +137,23 @@ def constant_seen(
 ) -> None:
     """A result of an unwatched call is a row of its own; any other constant has none."""
     if made_by is None or not inside:
-        graph.constants[value] = at
-        stand(graph, value, NOWHERE)
+        graph.constants += (value, at)
+        stand(graph, at, value, NOWHERE)
         return
     name = function_of_node(made_by)
-    if name not in graph.opaque:
+    number = graph.opaque_numbers.setdefault(name, len(graph.opaque))
+    if number == len(graph.opaque):
         graph.opaque.append(name)
-    kind = OPAQUE - graph.opaque.index(name)
-    stand(graph, value, add_row(graph, at, kind, NOWHERE, running_call(graph), 0, value, NOWHERE))
+    call = running_call(graph)
+    stand(graph, at, value, add_row(graph, at, OPAQUE - number, NOWHERE, call, 0, value, NOWHERE))
 
 
 def value_reread(
     graph: Graph, at: int, type_id: int, time_ns: int, value: int, _of: int, writer: int, _description: Any
 ) -> None:
     """The value stands where its memory was written last, but is described by this event."""
-    graph.constants[value] = at
-    stand(graph, value, where(graph, writer))
+    graph.constants += (value, at)
+    stand(graph, at, value, where(graph, writer))
 
 
 def function_of_node(node_class: str) -> str:
@@ -163,7 +164,7 @@ def function_of_node(node_class: str) -> str:
 def buffer_seen(
     graph: Graph, at: int, type_id: int, time_ns: int, value: int, buffer: int, version: int, _description: Any
 ) -> None:
-    stand(graph, value, add_row(graph, at, BUFFER_READ, buffer, running_call(graph), version, value, NOWHERE))
+    stand(graph, at, value, add_row(graph, at, BUFFER_READ, buffer, running_call(graph), version, value, NOWHERE))
 
 
 def buffer_written(
@@ -180,7 +181,7 @@ def buffer_written(
 ) -> None:
     parent = NOWHERE if source is None else where(graph, source)
     kind = BUFFER_FUSED if how == "fused" else BUFFER_WRITTEN
-    stand(graph, value, add_row(graph, at, kind, buffer, running_call(graph), version, value, parent))
+    stand(graph, at, value, add_row(graph, at, kind, buffer, running_call(graph), version, value, parent))
 
 
 def op_executed(
@@ -203,6 +204,8 @@ def op_executed(
     outputs: tuple[Any, ...],
     *_rest: Any,
 ) -> None:
+    if not outputs:
+        return
     current = graph.current
     parents = graph.parents
     start = len(parents)
@@ -229,7 +232,7 @@ def op_executed(
         if first == len(current):
             current.append(row)
         else:
-            stand(graph, first, row)
+            stand(graph, at, first, row)
         for number in used:
             graph.uses += (row, number)
         return
@@ -239,12 +242,10 @@ def op_executed(
             parents += parents[start:end]
         graph.rows += (at, function, site, call, slot, first + slot)
         graph.ends.append(len(parents))
-        stand(graph, first + slot, row + slot)
+        stand(graph, at, first + slot, row + slot)
         for number in used:
             graph.uses += (row + slot, number)
     graph.count = row + count
-    if not count:
-        del parents[start:]
 
 
 def branch_taken(
@@ -268,7 +269,7 @@ def module_entered(
     writers: tuple[int | None, ...] | None,
 ) -> None:
     stack = graph.stack
-    call = len(graph.left)
+    call = len(graph.call_inputs)
     outer = stack[-1] if stack else NOWHERE
     graph.calls += (module, outer, at, time_ns, NOWHERE if site is None else site, graph.count)
     if writers is None:
@@ -278,8 +279,6 @@ def module_entered(
             where(graph, number if writer is None else writer) for number, writer in zip(inputs, writers, strict=True)
         ]
     graph.call_inputs.append(tuple(rows))
-    graph.call_outputs.append(())
-    graph.left.append((NOWHERE, NOWHERE))
     graph.open[call] = inputs
     stack.append(call)
 
@@ -297,9 +296,9 @@ def module_left(
             row = current[value]
             # An inner module that handed the same value through in this call has a row already.
             if row < graph.calls[(call + 1) * CALL_WIDTH - 1] or graph.rows[row * WIDTH + 1] != IDENTITY:
-                current[value] = add_row(graph, at, IDENTITY, NOWHERE, call, slot, value, row)
+                move(graph, at, value, add_row(graph, at, IDENTITY, NOWHERE, call, slot, value, row))
         rows.append(current[value])
-    graph.call_outputs[call] = tuple(rows)
+    graph.results.append((call, tuple(rows)))
 
 
 def module_raised(graph: Graph, at: int, type_id: int, time_ns: int, call: int, _exception: str) -> None:
@@ -308,7 +307,9 @@ def module_raised(graph: Graph, at: int, type_id: int, time_ns: int, call: int, 
 
 def leave(graph: Graph, at: int, time_ns: int, call: int) -> tuple[int, ...]:
     """Take a call off the stack; the values it was given."""
-    graph.left[call] = (at, time_ns)
+    if not 0 <= call < len(graph.call_inputs):
+        raise contradictory(f"module call {call} is left, and was not entered")
+    graph.left += (call, at, time_ns)
     stack = graph.stack
     if stack and stack[-1] == call:
         stack.pop()

@@ -10,21 +10,28 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import attrs
+
 from journal.events import PayloadKept, PayloadRef
 from projections.fold import Fold
+from projections.split import appended
 
 
+@attrs.define(slots=True)
 class Kept:
     """Payloads that were kept after the event of their value."""
 
-    __slots__ = ("by_value",)
+    values: list[int] = appended()
+    payloads: list[PayloadRef] = appended("late_payloads")  # of the value at the same place
 
-    def __init__(self) -> None:
-        self.by_value: dict[int, PayloadRef] = {}
+    def by_value(self) -> dict[int, PayloadRef]:
+        """The payload of each such value; of several, the one kept last."""
+        return dict(zip(self.values, self.payloads, strict=True))
 
 
 def payload_kept(kept: Kept, at: int, type_id: int, time_ns: int, value: int, payload: Any) -> None:
-    kept.by_value[value] = plain_ref(payload)
+    kept.payloads.append(plain_ref(payload))
+    kept.values.append(value)
 
 
 def plain_ref(payload: Any) -> PayloadRef:

@@ -20,6 +20,7 @@ from projections.graph import (
     CALL_WIDTH,
     IDENTITY,
     INPUT,
+    LEFT_WIDTH,
     NOWHERE,
     OUTPUT,
     WIDTH,
@@ -91,15 +92,16 @@ def settle(graph: Graph) -> tuple[Rows, Rows, Calls]:
     module, outer, entered, entered_ns, called_from = (
         graph.calls[field::CALL_WIDTH] for field in range(CALL_WIDTH - 1)
     )
+    left, results = endings(graph)
     calls = Calls(
         module=module,
         parent=outer,
         event=entered,
         entered_ns=entered_ns,
         site=called_from,
-        left=graph.left.copy(),
+        left=left,
         inputs=graph.call_inputs.copy(),
-        outputs=graph.call_outputs.copy(),
+        outputs=results,
     )
     kept = kept_rows(every)
     if kept is None:
@@ -111,6 +113,19 @@ def settle(graph: Graph) -> tuple[Rows, Rows, Calls]:
     calls.outputs = [tuple([numbers[row] if row >= 0 else row for row in rows]) for rows in calls.outputs]
     staying = set(kept)
     return pick(every, kept), pick(every, [row for row in range(count) if row not in staying]), calls
+
+
+def endings(graph: Graph) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:
+    """Per module call: event and time of leaving, and the rows it returned."""
+    count = len(graph.call_inputs)
+    left = [(NOWHERE, NOWHERE)] * count
+    flat = graph.left
+    for call, at, time_ns in zip(*[flat[field::LEFT_WIDTH] for field in range(LEFT_WIDTH)], strict=True):
+        left[call] = (at, time_ns)
+    results: list[tuple[int, ...]] = [()] * count
+    for call, rows in graph.results:
+        results[call] = rows
+    return left, results
 
 
 def pick(rows: Rows, chosen: Sequence[int]) -> Rows:

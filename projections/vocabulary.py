@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+import attrs
+
 from journal.events import CallSiteSeen, CodeSeen, FunctionSeen, ModelDescribed, ModuleSeen, ParameterSeen
 from projections.errors import contradictory
 from projections.fold import Fold
+from projections.split import appended, first_of, head
 
 ROOT: Final = "self"
 """Address of the root module."""
@@ -66,46 +69,30 @@ class Site(NamedTuple):
     caller: int | None
 
 
+@attrs.define(slots=True)
 class Vocabulary:
-    """What the vocabulary fold has made so far; everything in it is only ever appended to."""
+    """What the vocabulary fold has made so far."""
 
-    __slots__ = (
-        "buffers",
-        "by_address",
-        "class_counts",
-        "codes",
-        "func_names",
-        "func_opaque",
-        "func_qualnames",
-        "modules",
-        "parameters",
-        "registered",
-        "same_name",
-        "seen_names",
-        "sites",
-    )
-
-    def __init__(self) -> None:
-        self.func_names: list[str] = []
-        self.func_qualnames: list[str] = []
-        self.func_opaque: list[bool] = []
-        self.same_name: list[int] = []  # by function: the first function of that name
-        self.seen_names: dict[str, int] = {}
-        self.codes: list[Code] = []
-        self.sites: list[Site] = []
-        self.modules: list[Module] = []
-        self.parameters: list[Tensor] = []
-        self.registered = 0  # parameters that the model registers, which come first
-        self.buffers: list[Tensor] = []
-        self.by_address: dict[str, int] = {}  # module number by address and alias
-        self.class_counts: dict[str, int] = {}  # unregistered modules seen, by class
+    func_names: list[str] = appended("functions")
+    func_qualnames: list[str] = appended()
+    func_opaque: list[bool] = appended()
+    same_name: list[int] = appended()  # by function: the first function of that name
+    seen_names: dict[str, int] = first_of("func_names")
+    codes: list[Code] = appended("codes")
+    sites: list[Site] = appended("call_sites")
+    modules: list[Module] = appended("modules")
+    parameters: list[Tensor] = appended("params")
+    registered: int = 0  # parameters that the model registers, which come first
+    buffers: list[Tensor] = appended("buffers")
+    by_address: dict[str, int] = first_of("modules")  # by address and alias
+    class_counts: dict[str, int] = head(dict)  # unregistered modules seen, by class
 
     def frozen(self) -> Vocabulary:
         """As it stands now, untouched by what is folded later."""
         made = Vocabulary()
-        for name in self.__slots__:
-            value = getattr(self, name)
-            setattr(made, name, value if isinstance(value, int) else value.copy())
+        for field in attrs.fields(Vocabulary):
+            value = getattr(self, field.name)
+            setattr(made, field.name, value if isinstance(value, int) else value.copy())
         return made
 
     def module_path(self, number: int) -> str:
