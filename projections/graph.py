@@ -12,7 +12,7 @@ Not    labels (labels.py), layers (grouping.py), or anything that needs an event
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -56,11 +56,13 @@ NOWHERE: Final = -1
 
 ROOT_MODULE: Final = 0
 
-LEFT_WIDTH: Final = 3
-"""Numbers per module call that was left: call, event, time; of a call that is left twice the last ones count."""
-
 AHEAD: Final = 1 << 16
 """How far the number of a value may be beyond those that events have told of: a number costs memory."""
+
+
+Left: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
+"""A module call that was left: its number, event, time, rows of the tensors it returned. Of one that is left twice
+the last counts."""
 
 
 @attrs.define(slots=True)
@@ -82,10 +84,7 @@ class Graph:
     moved: Moves = moves()
     calls: list[int] = appended(width=CALL_WIDTH)
     call_inputs: list[tuple[int, ...]] = appended("module_calls")  # per call: rows of the tensors it was given
-    left: list[int] = appended("left_module_calls", width=LEFT_WIDTH)
-    results: list[tuple[int, tuple[int, ...]]] = (
-        appended()
-    )  # call, rows of the tensors it returned; the last one counts
+    left: list[Left] = appended("left_module_calls")
 
 
 def stand(graph: Graph, at: int, value: int, row: int) -> None:
@@ -104,8 +103,12 @@ def stand(graph: Graph, at: int, value: int, row: int) -> None:
 
 def move(graph: Graph, at: int, value: int, row: int) -> None:
     """Let a value that stood elsewhere stand at ``row``, and note where that was."""
-    graph.moved.setdefault(value, []).append((at, graph.current[value]))
-    graph.current[value] = row
+    current, moved = graph.current, graph.moved
+    if value in moved:
+        moved[value].append((at, current[value]))
+    else:
+        moved[value] = [(at, current[value])]
+    current[value] = row
 
 
 def where(graph: Graph, value: int) -> int:
@@ -286,7 +289,7 @@ def module_entered(
 def module_left(
     graph: Graph, at: int, type_id: int, time_ns: int, call: int, _result: Any, outputs: tuple[int, ...]
 ) -> None:
-    given = leave(graph, at, time_ns, call)
+    given = leave(graph, call)
     current = graph.current
     rows: list[int] = []
     for slot, value in enumerate(outputs):
@@ -298,23 +301,23 @@ def module_left(
             if row < graph.calls[(call + 1) * CALL_WIDTH - 1] or graph.rows[row * WIDTH + 1] != IDENTITY:
                 move(graph, at, value, add_row(graph, at, IDENTITY, NOWHERE, call, slot, value, row))
         rows.append(current[value])
-    graph.results.append((call, tuple(rows)))
+    graph.left.append((call, at, time_ns, tuple(rows)))
 
 
 def module_raised(graph: Graph, at: int, type_id: int, time_ns: int, call: int, _exception: str) -> None:
-    leave(graph, at, time_ns, call)
+    leave(graph, call)
+    graph.left.append((call, at, time_ns, ()))
 
 
-def leave(graph: Graph, at: int, time_ns: int, call: int) -> tuple[int, ...]:
+def leave(graph: Graph, call: int) -> tuple[int, ...]:
     """Take a call off the stack; the values it was given."""
-    if not 0 <= call < len(graph.call_inputs):
-        raise contradictory(f"module call {call} is left, and was not entered")
-    graph.left += (call, at, time_ns)
     stack = graph.stack
     if stack and stack[-1] == call:
         stack.pop()
     elif call in stack:  # calls of several threads may be left out of turn
         stack.remove(call)
+    elif not 0 <= call < len(graph.call_inputs):
+        raise contradictory(f"module call {call} is left, and was not entered")
     return graph.open.pop(call, ())
 
 

@@ -20,7 +20,6 @@ from projections.graph import (
     CALL_WIDTH,
     IDENTITY,
     INPUT,
-    LEFT_WIDTH,
     NOWHERE,
     OUTPUT,
     WIDTH,
@@ -119,11 +118,9 @@ def endings(graph: Graph) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]
     """Per module call: event and time of leaving, and the rows it returned."""
     count = len(graph.call_inputs)
     left = [(NOWHERE, NOWHERE)] * count
-    flat = graph.left
-    for call, at, time_ns in zip(*[flat[field::LEFT_WIDTH] for field in range(LEFT_WIDTH)], strict=True):
-        left[call] = (at, time_ns)
     results: list[tuple[int, ...]] = [()] * count
-    for call, rows in graph.results:
+    for call, at, time_ns, rows in graph.left:
+        left[call] = (at, time_ns)
         results[call] = rows
     return left, results
 

@@ -32,8 +32,11 @@ NAME: Final = "snapshots"
 SPACING: Final = 4096
 """Events between two snapshots."""
 
+LARGE: Final = 1 << 14
+"""Bytes from which on a snapshot is large. No honest capture has one: its stack is as deep as its modules nest."""
+
 BYTES_PER_EVENT: Final = 4
-"""What snapshots may take; a stored event takes some hundreds."""
+"""What large snapshots may take; a stored event takes some hundreds."""
 
 
 @attrs.define(frozen=True)
@@ -111,7 +114,7 @@ def is_count(value: object) -> bool:
 
 def version_of(folds: Sequence[Fold[Any]]) -> int:
     """A number that is another one when a fold, its version, or a field of its state is another one."""
-    text = "\n".join([str(FORM), *[f"{fold.name} {fold.version}: {fold.split}" for fold in folds]])
+    text = "\n".join([str(FORM), *[f"{fold.name} {fold.version}: {fold.split.text}" for fold in folds]])
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big")
 
 
@@ -133,7 +136,6 @@ class Snapshots:
         self.stream: Final = stream
         self.spacing: Final = spacing
         self.version: Final = version_of(folds)
-        self.none: Final = snapshot_of(folds, Folding(folds))  # before the first event
         self.heads: list[int] = []  # ascending
         self.digests: dict[int, bytes] = {}
         self.due = spacing  # number of events at which the next one is taken
@@ -163,7 +165,7 @@ class Snapshots:
             self.cache.put(key, data)
         self.heads.append(at)
         self.digests[at] = digest(data)
-        self.due = at + max(self.spacing, len(data) // BYTES_PER_EVENT)
+        self.due = at + max(self.spacing, len(data) // BYTES_PER_EVENT if len(data) > LARGE else 0)
 
     def key(self, at: int) -> CacheKey:
         return CacheKey(NAME, self.version, self.stream, at)
@@ -179,7 +181,10 @@ class Snapshots:
         return self.heads[place] if place < len(self.heads) else None
 
     def latest(self, at: int) -> Snapshot:
-        """The last snapshot at or before ``at`` that is still what was put there; those that are not are forgotten."""
+        """The last snapshot at or before ``at`` that is still what was put there, or that before the first event.
+
+        Those that are not are forgotten.
+        """
         while near := self.nearest(at):
             data = self.cache.get(self.key(near))
             if data is not None and digest(data) == self.digests[near]:
@@ -187,7 +192,7 @@ class Snapshots:
                 if snapshot is not None:
                     return snapshot
             self.heads.remove(near)
-        return self.none
+        return snapshot_of(self.folds, Folding(self.folds))  # before the first event
 
 
 def digest(data: bytes) -> bytes:

@@ -156,6 +156,8 @@ class Split:
     Attributes:
         head: Names of the fields of the head.
         grown: Names of the lists that grow, whose lengths tell what they were.
+        how: What each field declares, by name.
+        text: All of it, as a text that is another one where a field is another one.
 
     Raises:
         TypeError: When a field says nothing of itself and is no plain value, or names a field that is not there.
@@ -182,11 +184,7 @@ class Split:
             named = how.rows if isinstance(how, FirstOf) else how.log if isinstance(how, Overwritten) else name
             if named not in self.how:
                 raise TypeError(f"{state.__qualname__}.{name} names {named!r}, which is no field")
-
-    def __str__(self) -> str:
-        """Names, declarations and types of the fields, in order: of another text, snapshots are others."""
-        hints = typing.get_type_hints(self.state)
-        return "; ".join(f"{name} {how} {hints[name]}" for name, how in self.how.items())
+        self.text = "; ".join([f"{name} {how} {hints[name]}" for name, how in self.how.items()])
 
     def head_of(self, state: Any) -> tuple[Any, ...]:
         """The values of the head, copied."""

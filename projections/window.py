@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, overload
 
 from journal.events import Row
 from projections.fold import Fold, Folding, Source
+from projections.sequences import place
 from projections.snapshots import Snapshot, snapshot_of
 from projections.split import FirstOf, Log, Moves, Overwritten
 
@@ -50,9 +51,7 @@ class Grown(Sequence[Item]):
     def __getitem__(self, index: int | slice) -> Item | list[Item]:
         if isinstance(index, slice):
             return self.items[slice(*index.indices(self.length))]
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        return self.items[index]
+        return self.items[index if 0 <= index < self.length else place(index, self.length)]
 
     def append(self, _item: Item) -> None:
         self.length += 1
@@ -89,20 +88,19 @@ class Cells(Grown[int]):
     def __getitem__(self, index: slice) -> list[int]: ...
     def __getitem__(self, index: int | slice) -> int | list[int]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(self.length))]
-        if not 0 <= index < self.length:
-            raise IndexError(index)
-        if index in self.written:
-            return self.written[index]
-        if index in self.log:
-            entries = self.log[index]
-            place = bisect_left(entries, (self.at,))
-            if place < len(entries):
-                return entries[place][1]
-        return self.items[index]
+            return [self[cell] for cell in range(*index.indices(self.length))]
+        cell = place(index, self.length)
+        if cell in self.written:
+            return self.written[cell]
+        if cell in self.log:
+            entries = self.log[cell]
+            first = bisect_left(entries, (self.at,))
+            if first < len(entries):
+                return entries[first][1]
+        return self.items[cell]
 
     def __setitem__(self, index: int, item: int) -> None:
-        self.written[index] = item
+        self.written[place(index, self.length)] = item
 
 
 class Firsts:

@@ -1,0 +1,174 @@
+"""What it costs to see a long capture as it stood at any of its events.
+
+    python tools/bench_seek.py [--events 1000000] [--spacing 4096] [--seeks 500] [--json FILE]
+
+Writes a made-up capture of that many events through the journal's writer into a temporary folder: a loop of
+one block with its modules, one of which hands its input through, calls with parameters, an in-place one and a
+branch. Then folds it once, and asks for moments: at random events, and step by step backwards and
+forwards. Neither torch nor a model is needed. Other processes disturb the times: the load of the machine
+before and after stands with them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from journal import open_for_reading, open_for_writing  # noqa: E402 (this tree's, also where it is not installed)
+from journal.events import Event, StreamId, StreamOpened  # noqa: E402 (the same)
+from projections import Projector  # noqa: E402 (the same)
+from projections.cache import MemoryCache  # noqa: E402 (the same)
+from tests.projections.making import TICK_NS, Made  # noqa: E402 (the same)
+from torchlens.source import StreamSource  # noqa: E402 (the same)
+
+STEPS = 2000
+
+
+class Writing:
+    """Appends what was made up so far, so that a long capture need not be held."""
+
+    def __init__(self, path: Path, made: Made) -> None:
+        self.journal = open_for_writing(path)
+        self.made = made
+        opened = made.events.pop(0)
+        assert isinstance(opened, StreamOpened)
+        self.writer = self.journal.open_stream(opened, 0)
+        self.count = 1
+
+    def append(self) -> None:
+        events: list[Event] = self.made.events
+        for event in events:
+            self.writer.append(event, TICK_NS * self.count)
+            self.count += 1
+        events.clear()
+
+    def close(self) -> None:
+        self.append()
+        self.writer.close()
+        self.journal.close()
+
+
+def write(path: Path, count: int) -> int:
+    """A journal with one capture of about ``count`` events; how many they are."""
+    modules = {"blk": "Block", "blk.fc": "Linear", "blk.act": "ReLU", "blk.drop": "Dropout"}
+    made = Made(modules, {"blk.fc.weight": (4, 4), "blk.fc.bias": (4,)})
+    x = made.input("x")
+    writing = Writing(path, made)
+    while writing.count < count:
+        with made.call("blk", x, site="blk") as block:
+            with made.call("blk.fc", x, site="fc") as fc:
+                fc.returns(made.op("linear", x, "blk.fc.weight", "blk.fc.bias", site="linear"))
+            with made.call("blk.act", fc.output, site="act") as act:
+                act.returns(made.op("relu", fc.output, site="relu"))
+            with made.call("blk.drop", act.output, site="drop") as drop:
+                drop.returns(act.output)
+            y = made.op("add", drop.output, x, site="add", plain=(1.0,))
+            y = made.op("mul_", y, site="mul", writes=0, plain=(0.5,))
+            block.returns(made.op("tanh", y, site="tanh"))
+        x = block.output
+        writing.append()
+    made.returns(x)
+    writing.close()
+    return writing.count
+
+
+def timed(one: Callable[[int], object], items: Sequence[int]) -> list[float]:
+    """Milliseconds that each took."""
+    times: list[float] = []
+    for item in items:
+        start = time.perf_counter_ns()
+        one(item)
+        times.append((time.perf_counter_ns() - start) / 1e6)
+    return times
+
+
+def spread(times: list[float]) -> dict[str, float]:
+    return {
+        "median_ms": statistics.median(times),
+        "p95_ms": sorted(times)[int(0.95 * (len(times) - 1))],
+        "max_ms": max(times),
+    }
+
+
+def measure(events: int, spacing: int, seeks: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "long.journal"
+        load = os.getloadavg()[0]
+        count = write(path, events)
+        journal_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        journal = open_for_reading(path)
+        cache = MemoryCache()
+        projector = Projector(StreamSource(journal, StreamId(0)), cache=cache, spacing=spacing)
+        (folding_ms,) = timed(projector.at, [count])
+        draw = random.Random(0)
+        random_times = timed(projector.at, [draw.randrange(count + 1) for _ in range(seeks)])
+        middle = count // 2
+        projector.at(middle)
+        back = timed(projector.at, range(middle - 1, middle - STEPS, -1))
+        forth = timed(projector.at, range(middle - STEPS, middle))
+        journal.close()
+    snapshot_bytes = sum(map(len, cache.data.values()))
+    return {
+        "events": count,
+        "spacing": spacing,
+        "load": [load, os.getloadavg()[0]],
+        "journal_bytes": journal_bytes,
+        "snapshots": len(cache.data),
+        "snapshot_bytes": snapshot_bytes,
+        "snapshot_share": snapshot_bytes / journal_bytes,
+        "fold_us_per_event": 1e3 * folding_ms / count,
+        "seek": spread(random_times),
+        "step back": spread(back),
+        "step forward": spread(forth),
+    }
+
+
+def show(console: Console, found: dict[str, Any]) -> None:
+    table = Table(
+        title=f"{found['events']:,} events, a snapshot every {found['spacing']:,}",
+        caption=f"load of the machine {found['load'][0]:.1f} before, {found['load'][1]:.1f} after",
+    )
+    table.add_column("to get to a moment")
+    for heading in ("median ms", "p95 ms", "max ms"):
+        table.add_column(heading, justify="right")
+    for way in ("seek", "step back", "step forward"):
+        row = found[way]
+        table.add_row(way, *[f"{row[name]:.2f}" for name in ("median_ms", "p95_ms", "max_ms")])
+    console.print(table)
+    console.print(
+        f"journal {found['journal_bytes'] / 1e6:.1f} MB, {found['snapshots']} snapshots of together "
+        f"{found['snapshot_bytes'] / 1e3:.1f} kB, {found['snapshot_share']:.4%} of it; "
+        f"folding once {found['fold_us_per_event']:.2f} us an event, reading and snapshots included"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--spacing", type=int, default=4096, help="events between two snapshots")
+    parser.add_argument("--seeks", type=int, default=500, help="random moments asked for")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
+    options = parser.parse_args()
+    found = measure(options.events, options.spacing, options.seeks)
+    show(Console() if sys.stdout.isatty() else Console(width=120), found)
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
