@@ -1,12 +1,13 @@
 """Records from events: pure folds, columnar tables, selectors. Runs no model and knows no torch.
 
-A ``Projector`` folds one stream and gives its ``CaptureTables``; ``columns.py`` lists what stands in them.
+A ``Projector`` folds one stream and gives its ``CaptureTables``; ``columns.py`` lists what stands in them. It gives
+the ``Moment`` after any number of events, too.
 """
 
 from __future__ import annotations
 
 from projections import invariants
-from projections.build import CaptureTables, Projector
+from projections.build import CaptureTables, Moment, Projector
 from projections.columns import COLUMNS
 from projections.encoding import fingerprint
 from projections.fold import Fold, Source
@@ -17,6 +18,7 @@ __all__ = [
     "COLUMNS",
     "CaptureTables",
     "Fold",
+    "Moment",
     "Projector",
     "Selector",
     "Source",

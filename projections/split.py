@@ -7,6 +7,8 @@ A state is a class of ``attrs`` whose fields say how they change, where they sta
     current: list[int] = overwritten(log="moved")
 
 Gives  the declarations; from them, the head and the lengths of a state, and a state as it once was.
+Rule   of a list that grows, handlers read items and slices, append and extend; of a dict to first rows they get
+       and set defaults. Nothing else, since something else may stand in for them (window.py).
 Rule   a plain value (a number, a text, a tuple of these) can only be replaced and is of the head without
        saying so; a list or a dict must say what it is. A field that does not is refused when its fold is made.
 Not    folding against rows that are known (window.py), or bytes (snapshots.py).
@@ -120,7 +122,7 @@ class Form:
         """The value as plain tuples.
 
         Raises:
-            ValueError: When it is not what the field declares.
+            TypeError: When it is not what the field declares.
         """
         if self.origin is list:
             value = tuple(value)
@@ -132,7 +134,7 @@ class Form:
         """The value from plain tuples.
 
         Raises:
-            ValueError: When they are not of the field's form.
+            TypeError: When they are not of the field's form.
         """
         value = self.checked(stored)
         if self.origin is list:
@@ -141,7 +143,7 @@ class Form:
 
     def checked(self, value: Any) -> Any:
         if not self.fits(value):
-            raise ValueError(f"a {type(value).__name__} where the head has another form")
+            raise TypeError(f"a {type(value).__name__} where the head has another form")
         return value
 
 
@@ -269,9 +271,9 @@ def parts(value: Any, count: int) -> tuple[Any, ...]:
     """The members of a stored array of a known length.
 
     Raises:
-        ValueError: When it is none.
+        TypeError: When it is none.
     """
     items = as_tuple(value)
     if items is None or len(items) != count:
-        raise ValueError(f"no array of {count}")
+        raise TypeError(f"no array of {count}")
     return items

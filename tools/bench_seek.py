@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 from rich.console import Console
 from rich.table import Table
 
@@ -38,6 +39,8 @@ from torchlens.source import StreamSource  # noqa: E402 (the same)
 
 STEPS = 2000
 
+ENVIRONMENT = (("python", "3.11.7"), ("torch", "2.13.0+cpu"), ("platform", "linux"))
+
 
 class Writing:
     """Appends what was made up so far, so that a long capture need not be held."""
@@ -47,7 +50,7 @@ class Writing:
         self.made = made
         opened = made.events.pop(0)
         assert isinstance(opened, StreamOpened)
-        self.writer = self.journal.open_stream(opened, 0)
+        self.writer = self.journal.open_stream(attrs.evolve(opened, environment=ENVIRONMENT), 0)
         self.count = 1
 
     def append(self) -> None:

@@ -19,6 +19,8 @@ import torchlens as tl
 from journal import Journal, MemoryJournal, Row, StreamId, open_for_writing
 from journal.events import StreamOpened
 from projections import Projector, fingerprint
+from projections.build import FOLDS
+from projections.fold import Folding
 
 STEPS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "linear": lambda self, x: self.fc(x),
@@ -94,6 +96,59 @@ def test_a_fold_in_pieces_is_the_fold_at_once(model: Built, data: st.DataObject)
         projector.tables()
     source.held = rows
     assert fingerprint(projector.tables()) == at_once
+
+
+class Hands(nn.Module):
+    """Writes in place, hands its input through modules, calls one block again and again, and may raise or go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.same, self.drop, self.norm = nn.GRUCell(4, 4), nn.Identity(), nn.Dropout(0.5), nn.BatchNorm1d(4)
+        self.wrapped = nn.Sequential(nn.Identity(), nn.Identity())
+
+    def forward(self, x: Tensor, rounds: int) -> Tensor:
+        h = torch.zeros(x.shape)
+        for _ in range(rounds):
+            h = self.wrapped(self.drop(self.same(self.cell(x, h))))
+            h.mul_(0.5).add_(self.norm(x))
+            h[:, 0] = nn.ReLU()(h)[:, 1]
+            if h.sum() > 100:
+                raise ValueError("too much")
+        return h
+
+
+def failed() -> tl.Trace:
+    with pytest.raises(tl.TraceCaptureError) as refused:
+        tl.trace(Hands().eval(), [torch.full((3, 4), 1e4), 3])
+    return refused.value.partial_trace
+
+
+CAPTURES: dict[str, Callable[[], tl.Trace]] = {
+    "complete": lambda: tl.trace(Hands(), [torch.randn(3, 4), 3]),
+    "halted": lambda: tl.trace(Hands(), [torch.randn(3, 4), 3], stop_after="wrapped"),
+    "failed": failed,
+}
+
+
+@pytest.mark.parametrize("status", CAPTURES)
+def test_a_real_capture_at_any_event_is_what_folding_up_to_there_gives(status: str) -> None:
+    trace = CAPTURES[status]()
+    assert trace.outcome.status == status
+    rows = rows_of(trace)
+    for spacing in (1, 7, 50, 1000):
+        projector = Projector(Held(rows), spacing=spacing)
+        projector.tables()
+        assert len(projector.snapshots.heads) == len(rows) // spacing
+        for at in [*range(0, len(rows) + 1, 9), *range(len(rows), 0, -17)]:
+            assert fingerprint(projector.at(at).tables) == fingerprint(Projector(Held(rows[:at])).tables())
+            assert projector.at(at).states() == folded(rows[:at])
+
+
+def folded(rows: Sequence[Row]) -> list[Any]:
+    """The states of the folds, row by row from the first."""
+    folding = Folding(FOLDS)
+    folding.take(rows)
+    return list(folding.states)
 
 
 def copied(trace: tl.Trace, journal: Journal) -> StreamId:
