@@ -113,9 +113,9 @@ class Moment:
             which it made none is left out.
     """
 
-    def __init__(self, source: Source, later: Folding, snapshot: Snapshot, before: Snapshot) -> None:
-        self.source: Final = source
-        self.later: Final = later
+    def __init__(self, projector: Projector, snapshot: Snapshot, before: Snapshot) -> None:
+        self.projector: Final = projector
+        self.later: Final = projector.folding
         self.snapshot: Final = snapshot
         self.head: Final = snapshot.at
         self.counts: Final = counts_of(snapshot)
@@ -154,12 +154,13 @@ class Moment:
             JournalCorrupt: ``events_contradictory``.
         """
         with over_events():
-            return build(self.source, self.head, self.states())
+            return build(self.projector.source, self.head, self.states())
 
     def states(self) -> list[Any]:
         """The states of the folds, whole."""
         parts = zip(FOLDS, self.later.states, self.snapshot.heads, self.snapshot.lengths, strict=True)
-        return [fold.split.as_it_was(state, self.head, head, lengths) for fold, state, head, lengths in parts]
+        with self.projector.lock:  # the states it reads are folded on by whoever asks for later events
+            return [fold.split.as_it_was(state, self.head, head, lengths) for fold, state, head, lengths in parts]
 
 
 def counts_of(snapshot: Snapshot) -> dict[str, int]:
@@ -235,7 +236,7 @@ class Projector:
             window = Window(FOLDS, self.snapshots.latest(before), self.folding)
         stop = min(self.folding.at, self.snapshots.following(before) or self.folding.at)
         last = window.snapshot(self.source, before, stop)
-        moment = Moment(self.source, self.folding, window.snapshot(self.source, at, stop), last)
+        moment = Moment(self, window.snapshot(self.source, at, stop), last)
         self.window = window
         return moment
 

@@ -7,8 +7,9 @@ A state is a class of ``attrs`` whose fields say how they change, where they sta
     current: list[int] = overwritten(log="moved")
 
 Gives  the declarations; from them, the head and the lengths of a state, and a state as it once was.
-Rule   of a list that grows, handlers read items and slices, append and extend; of a dict to first rows they get
-       and set defaults. Nothing else, since something else may stand in for them (window.py).
+Rule   of a list that grows, handlers read items and slices, append and extend, and replace items where it is
+       declared so; of a dict to first rows they get and set defaults. Nothing else, since something else may
+       stand in for them (window.py).
 Rule   a plain value (a number, a text, a tuple of these) can only be replaced and is of the head without
        saying so; a list or a dict must say what it is. A field that does not is refused when its fold is made.
 Not    folding against rows that are known (window.py), or bytes (snapshots.py).
