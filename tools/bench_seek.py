@@ -6,9 +6,9 @@ Writes a made-up capture of that many events through the journal's writer into a
 one block with its modules, one of which hands its input through, calls with parameters, an in-place one and a
 branch. Then folds it once, and asks for moments: at random events, and step by step backwards and
 forwards. The garbage collector is paused meanwhile, as it is while a trace reads its tables: what is made has no
-cycles, and looking for some in a million rows takes longer than the moment. Other processes disturb the
-times: the load of the machine before and after stands with them, and so does the time of this process's
-processor, which they disturb less.
+cycles, and looking for some in a million rows takes longer than the moment. A pass that fell due comes when it goes
+on again: the largest times are those. Other processes disturb the times: the load of the machine before and
+after stands with them, and so does the time of the processor alone, which they disturb less.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from journal import open_for_reading, open_for_writing  # noqa: E402 (this tree'
 from journal.events import Event, StreamId, StreamOpened  # noqa: E402 (the same)
 from projections import Projector  # noqa: E402 (the same)
 from projections.cache import MemoryCache  # noqa: E402 (the same)
+from projections.snapshots import SPACING  # noqa: E402 (the same)
 from tests.projections.making import TICK_NS, Made  # noqa: E402 (the same)
 from torchlens import collector  # noqa: E402 (the same)
 from torchlens.source import StreamSource  # noqa: E402 (the same)
@@ -176,7 +177,7 @@ def show(console: Console, found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--spacing", type=int, default=4096, help="events between two snapshots")
+    parser.add_argument("--spacing", type=int, default=SPACING, help="events between two snapshots")
     parser.add_argument("--seeks", type=int, default=500, help="random moments asked for")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
     options = parser.parse_args()
