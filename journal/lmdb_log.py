@@ -4,6 +4,7 @@
         data.mdb, lock.mdb   databases meta, events, index, commits
         segments/NNNNNN.seg  payload bytes
         writer.lease         locked by the process that writes; names it
+        HEAD                 what the journal held when it was last sealed (head.py)
 
     meta      text                 format, id, state, written_by
     events    first seq            chunk (wire.py)
@@ -42,6 +43,7 @@ import lmdb
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
+from journal.head import Head, contradiction, find_head, head_missing, head_torn, rolled_back, write_head
 from journal.lifecycle import WRITER, WriterState, WriterStep
 from journal.log import CHUNK_ROWS, ChunkList, JournalUser, Shelf, Writer
 from journal.machine import Machine
@@ -62,6 +64,9 @@ LEAST_MAP_SIZE: Final = 1 << 30
 GREATEST_MAP_SIZE: Final = 1 << 46
 
 SYNCS: Final[tuple[Sync, ...]] = ("none", "events", "all")  # weakest first
+
+KNOWN_NAMES: Final = frozenset(["HEAD", "HEAD.partial", "cache", "lock.mdb", "segments", "writer.lease"])
+"""What may stand in the directory of a journal that has no events yet."""
 
 ONE: Final = struct.Struct(">Q")
 TWO: Final = struct.Struct(">QQ")
@@ -87,7 +92,8 @@ class LmdbJournal(JournalUser):
     Raises:
         JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_newer`, `journal_locked`,
             `journal_open_failed`, `journal_write_failed`.
-        JournalCorrupt: `journal_truncated`, and for writing `commit_malformed`.
+        JournalCorrupt: `journal_truncated`, `journal_rolled_back`, `head_malformed`, and for writing
+            `commit_malformed`, `head_missing`.
     """
 
     def __init__(
@@ -325,15 +331,22 @@ class Environment(Shelf):
             if not (self.folder / "data.mdb").is_file():
                 raise self.not_a_journal("it has no data.mdb")
         self.connect(writing=False)
+        try:
+            self.check_head()
+        except BaseException:
+            self.shut()
+            raise
 
     def open_to_write(self) -> None:
         with self.failures("open"):
             if self.folder.exists() and not self.folder.is_dir():
                 raise self.not_a_journal("it is a file")
             if not (self.folder / "data.mdb").is_file() and self.folder.exists():
-                strangers = {name.name for name in self.folder.iterdir()} - {"writer.lease", "lock.mdb", "segments"}
-                if strangers:
+                names = {name.name for name in self.folder.iterdir()}
+                if names - KNOWN_NAMES:
                     raise self.not_a_journal("it is a directory with other files in it")
+                if "HEAD" in names:
+                    raise self.not_a_journal("it was one, and its data.mdb is gone")
             self.folder.mkdir(parents=True, exist_ok=True)
             lease = Lease(self.folder / "writer.lease")
         try:
@@ -341,6 +354,7 @@ class Environment(Shelf):
             with self.reading() as txn:
                 last = self.last_commit(txn)
                 self.check_last_commit(txn)
+            self.check_head(writing=True)
             if last[0] == 0 and any(file.stat().st_size for file in self.segments.folder.glob("*.seg")):
                 raise self.not_a_journal("it has no events, but segments with payloads")
             self.next_seq = last[0]
@@ -457,10 +471,15 @@ class Environment(Shelf):
         with self.lock:
             for writer in list(self.writers.values()):
                 writer.close()
-            self.commit(sealing=True)
-            if self.sync != "none":
+            self.commit()
+            if self.machine.state is WriterState.WRITING and not self.is_removed():
                 with self.failures("write"):
-                    self.env.sync(True)
+                    if self.sync != "none":
+                        self.env.sync(True)
+                    with self.reading() as txn:
+                        head = Head(self.id, *self.last_commit(txn))
+                    write_head(self.folder, head, durable=self.sync != "none")
+                self.commit(sealing=True)
             self.machine.step(WriterStep.SEAL)
             FLUSHER.leave(self)
             with self.segments.lock:
@@ -667,6 +686,56 @@ class Environment(Shelf):
                 remedy="read it, which goes on, and write a new journal; or bring it back from a copy",
                 path=str(self.folder),
             )
+
+    def check_head(self, writing: bool = False) -> None:
+        """Refuse a journal that lacks what it had when it was sealed: LMDB opens an older state without a word.
+
+        One whose last commit is damaged is read on: each chunk has a checksum of its own.
+
+        Raises:
+            JournalCorrupt: `journal_rolled_back`, `head_malformed`, and for writing `head_missing`.
+            JournalError: `journal_newer`.
+        """
+        while True:
+            with self.failures("open"):
+                found = find_head(self.folder)  # before the events, which are never behind it
+            with self.reading() as txn:
+                is_sealed = txn.get(b"state", db=self.meta_db) == WriterState.SEALED.value.encode()
+                why = None if found is None else self.contradiction(txn, found.head, is_sealed)
+                if why is not None and not self.is_last_commit_whole(txn):
+                    return
+            if found is None:
+                if is_sealed and writing:
+                    raise head_missing(self.folder)
+                return
+            is_torn = is_sealed and found.is_torn
+            if why is None and not is_torn:
+                return
+            with self.failures("open"):
+                if find_head(self.folder) == found:  # else another process has sealed it since
+                    raise head_torn(self.folder) if why is None or is_torn else rolled_back(self.folder, why)
+
+    def is_last_commit_whole(self, txn: Any) -> bool:
+        try:
+            self.check_last_commit(txn)
+        except JournalError:
+            return False
+        return True
+
+    def contradiction(self, txn: Any, head: Head, is_sealed: bool) -> str | None:
+        """What speaks against this being the journal of a HEAD."""
+        try:
+            last = Head(self.id, *self.last_commit(txn))
+        except JournalError as exc:
+            return exc.problem
+        at_head: Head | None = Head(self.id, 0, 0, 0, bytes(32))
+        if head.next_seq > 0:
+            entry = txn.get(ONE.pack(head.next_seq - 1), db=self.commits_db)
+            at_head = None
+            if entry is not None and len(entry) == COMMIT.size:
+                first, count, *rest = COMMIT.unpack(entry)
+                at_head = Head(self.id, first + count, *rest)
+        return contradiction(head, last, at_head, is_sealed)
 
     # reading
 
