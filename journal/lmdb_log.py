@@ -392,7 +392,7 @@ class Environment(Shelf):
 
     def connect(self, writing: bool) -> None:
         with self.lock, self.failures("open"):
-            self.check_length()
+            check_length(self.folder)
             self.env = open_writer(self.folder, self.sync) if writing else open_reader(self.folder)
             try:
                 self.file = file_at(self.folder / "data.mdb")
@@ -400,33 +400,6 @@ class Environment(Shelf):
             except BaseException:
                 self.disconnect()
                 raise
-
-    def check_length(self) -> None:
-        """Refuse a data.mdb that ends before its last page: LMDB would map what is not there, and die of reading it."""
-        try:
-            file = os.open(self.folder / "data.mdb", os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            first = os.pread(file, META.size, 0)
-            if len(first) < META.size or META.unpack(first)[:2] != META_MAGIC:
-                return  # empty, or none that this project writes: LMDB says so
-            page_size = META.unpack(first)[3]
-            second = os.pread(file, META.size, page_size)
-            ends = [META.unpack(page)[4:] for page in (first, second) if len(page) == META.size]
-            due = page_size * (max(ends, key=lambda end: end[1])[0] + 1)
-            found = os.fstat(file).st_size  # asked last: a writer lengthens the file before it says so
-        finally:
-            os.close(file)
-        if found < due:
-            raise JournalCorrupt(
-                code="journal_truncated",
-                problem=f"the data.mdb of {str(self.folder)!r} has {found} bytes where {due} are due",
-                remedy="bring it back from a copy; it was cut by what copied it, or by a power cut",
-                path=str(self.folder),
-                found=found,
-                due=due,
-            )
 
     def is_removed(self) -> bool:
         """Whether the files that are open here are no longer what stands at the path."""
@@ -636,7 +609,7 @@ class Environment(Shelf):
             digest.update(chunk.data)
             seq = chunk.end_seq
             for place in chunk.payloads:
-                segment, length = max((segment, length), (place.segment, place.offset + place.nbytes))
+                segment, length = max((segment, length), place.end)
         if chunks:
             entry = COMMIT.pack(next_seq, seq - next_seq, segment, length, digest.digest())
             txn.put(ONE.pack(seq - 1), entry, db=self.commits_db, append=True)
@@ -678,7 +651,7 @@ class Environment(Shelf):
             chunk = read_envelope(bytes(data))
             digest.update(data)
             seq += chunk.count
-            place = max([place, *((one.segment, one.offset + one.nbytes) for one in chunk.payloads)])
+            place = max([place, *(one.end for one in chunk.payloads)])
         if (seq, last_seq, place, digest.digest()) != (end_seq, end_seq - 1, tuple(end), found):
             raise JournalCorrupt(
                 code="commit_malformed",
@@ -798,7 +771,7 @@ class Lease:
     def __init__(self, path: Path) -> None:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.lock()
             os.ftruncate(self.file, 0)
             os.pwrite(self.file, str(os.getpid()).encode(), 0)
         except BlockingIOError as exc:
@@ -814,6 +787,17 @@ class Lease:
         except BaseException:
             os.close(self.file)  # which frees the lock: a full disk must not keep it
             raise
+
+    def lock(self) -> None:
+        """Take the lock. It is tried again, since `verify` holds it for a moment to see whether anyone has it."""
+        for _ in range(3):
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # noqa: PERF203 - trying is the only way to know
+                time.sleep(0.005)
+            else:
+                return
+        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
         os.ftruncate(self.file, 0)
@@ -854,6 +838,34 @@ def open_reader(folder: Path) -> Any:
         return lmdb.open(str(folder), map_size=0, **settings)  # as much as the writer asked for
     except lmdb.MemoryError:
         return lmdb.open(str(folder), map_size=(folder / "data.mdb").stat().st_size, **settings)
+
+
+def check_length(folder: Path) -> None:
+    """Refuse a data.mdb that ends before its last page: LMDB would map what is not there, and die of reading it."""
+    try:
+        file = os.open(folder / "data.mdb", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        first = os.pread(file, META.size, 0)
+        if len(first) < META.size or META.unpack(first)[:2] != META_MAGIC:
+            return  # empty, or none that this project writes: LMDB says so
+        page_size = META.unpack(first)[3]
+        second = os.pread(file, META.size, page_size)
+        ends = [META.unpack(page)[4:] for page in (first, second) if len(page) == META.size]
+        due = page_size * (max(ends, key=lambda end: end[1])[0] + 1)
+        found = os.fstat(file).st_size  # asked last: a writer lengthens the file before it says so
+    finally:
+        os.close(file)
+    if found < due:
+        raise JournalCorrupt(
+            code="journal_truncated",
+            problem=f"the data.mdb of {str(folder)!r} has {found} bytes where {due} are due",
+            remedy="bring it back from a copy; it was cut by what copied it, or by a power cut",
+            path=str(folder),
+            found=found,
+            due=due,
+        )
 
 
 def file_at(path: Path) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -218,12 +219,12 @@ class Segments:
             self.unsynced.clear()
 
     def read(self, located: Located) -> memoryview:
-        data = self.bytes_at(located)
+        data = self.bytes_at(located) if located.digest else None
         if data is None:
             raise JournalError(
                 code="payload_lost",
                 problem=f"the bytes of payload {located.number} are not in segment {located.segment}",
-                remedy="they did not reach the disk before a power cut, or the file was removed; capture again",
+                remedy="they did not reach the disk before a power cut, their file was removed or cut; capture again",
                 number=located.number,
                 segment=located.segment,
             )
@@ -282,6 +283,18 @@ def flat(view: memoryview) -> memoryview:
         return view.cast("B")
     except TypeError:  # a format that cast does not know, as ctypes arrays have
         return memoryview(view.tobytes())
+
+
+def open_segment(path: Path) -> int | None:
+    """A segment file for reading; None where there is none, or something else that might never answer."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
 
 
 def sync_file(path: Path, flags: int) -> None:

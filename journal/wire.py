@@ -55,7 +55,12 @@ class Located(NamedTuple):
     segment: int
     offset: int
     nbytes: int
-    digest: bytes  # XXH3-128; empty where the bytes never leave the process
+    digest: bytes  # XXH3-128; empty where the bytes never leave the process, or are known to be lost
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The segment, and where in it the bytes end; nowhere for bytes that are known to be lost."""
+        return (self.segment, self.offset + self.nbytes) if self.digest else (0, 0)
 
 
 @attrs.define(frozen=True, slots=True)

@@ -154,7 +154,8 @@ CLASSES = {
 
 
 def test_every_class_of_the_table_can_be_caught_by_name() -> None:
-    assert set(CODES.values()) <= {cls.__name__ for cls in CLASSES} | {"TorchLensWarning"}
+    told = {"TorchLensWarning", "Damage"}  # not raised: one is warned with, the other found by `verify`
+    assert set(CODES.values()) <= {cls.__name__ for cls in CLASSES} | told
 
 
 def made(cls: type[TorchLensError]) -> TorchLensError:

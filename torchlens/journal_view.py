@@ -7,6 +7,7 @@ from types import TracebackType
 
 from journal import Journal, StreamInfo, open_for_reading
 from journal.errors import JournalError
+from journal.integrity import Report, verify
 from torchlens.facade import Trace
 
 __all__ = ["JournalView", "load", "open_journal"]
@@ -50,6 +51,17 @@ class JournalView:
         if made is None or made.is_cleaned_up:
             made = self.traces[info.stream] = Trace(open_for_reading(self.path), info.stream)
         return made
+
+    def verify(self, *, timeout: float | None = None) -> Report:
+        """Look at every stored byte, in a process of its own: ``.ok``, and every damage that was found.
+
+        Args:
+            timeout: Seconds after which to give up; never, by default.
+
+        Raises:
+            JournalError: ``scan_timed_out``, ``scan_failed``; damage is told and not raised.
+        """
+        return verify(self.journal.path, timeout=timeout)
 
     def close(self) -> None:
         """Let go of the journal and of the traces it gave. Closing twice is nothing."""

@@ -1,0 +1,636 @@
+"""The scan behind `verify`: all that can be recomputed is recomputed, by a process that may die of it.
+
+    pages       `lmdb.verify`, which reads and does not map, where nobody writes meanwhile
+    meta        format, id, state, version of the last writer
+    commits     dense, each with the chain of its chunks and the end of the payloads
+    chunks      checksum, place in journal and stream, index entry, every event, payload numbers
+    payloads    inside their segments, each byte in one at most, each with its digest
+    HEAD        the same end, where the journal is sealed
+
+Rule  What is found is told at once, so that it is known if the process dies of what comes next.
+Rule  Memory grows by some 150 bytes a payload and 200 a stream, whatever the journal says of itself.
+Not   starting the process, or what a caller gets: integrity.py.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import resource
+import signal
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import attrs
+import lmdb.verify
+import msgpack
+import xxhash
+
+from journal.errors import JournalCorrupt, JournalError
+from journal.events.base import Event
+from journal.events.capture import StreamOpened
+from journal.head import Found, find_head, head_missing, head_torn
+from journal.lifecycle import WriterState
+from journal.lmdb_log import COMMIT, META, ONE, TWO, Environment, check_length
+from journal.payloads import open_segment
+from journal.wire import FORMAT, Envelope, Located, check_row, event_of, read_envelope
+
+MEMORY_LIMIT: Final = 2 << 30
+"""What the process may allocate. The map of data.mdb does not count: it is shared and only read."""
+
+LISTED: Final = 1000
+"""As many damages are told one by one; more are counted."""
+
+TOLD_NOTES: Final = 100
+
+REFUSALS: Final = frozenset(["journal_newer", "journal_not_found", "journal_open_failed"])
+"""Codes that say nothing of the journal's bytes: the question cannot be answered here."""
+
+LONGEST_PROBLEM: Final = 500
+
+BLOCK_BYTES: Final = 1 << 20
+"""Payloads are read by as much at a time."""
+
+PLACE: Final = struct.Struct(">QQQQQ16s")
+"""A payload as it waits to be read: segment, offset, bytes, stream, number, digest. Their order is that on disk."""
+
+Message: TypeAlias = tuple[Any, ...]
+"""What is told: a word, then what belongs to it."""
+
+
+@attrs.define(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Something that is not as the journal's writer left it, or that this version cannot read.
+
+    Attributes:
+        code: As of an error; ``docs/errors.md`` lists it.
+        problem: What is wrong, as a sentence without its full stop.
+        file: Of the journal's directory.
+        seq: Event of the journal that it concerns.
+        stream: Stream that it concerns.
+        number: Payload of the stream that it concerns.
+    """
+
+    code: str
+    problem: str
+    file: str = "data.mdb"
+    seq: int | None = None
+    stream: int | None = None
+    number: int | None = None
+
+
+@attrs.define(slots=True)
+class Counts:
+    """How much was looked at."""
+
+    events: int = 0
+    chunks: int = 0
+    commits: int = 0
+    streams: int = 0
+    payloads: int = 0
+    payload_bytes: int = 0
+    omitted: int = 0  # damages beyond those that are told one by one
+    is_sealed: bool = False
+
+
+class Findings:
+    """Takes what a scan finds and tells it."""
+
+    def __init__(self, tell: Callable[[Message], None]) -> None:
+        self.tell = tell
+        self.counts = Counts()
+        self.told = 0
+        self.notes = 0
+        self.known: set[str] = set()
+
+    def damage(
+        self,
+        code: str,
+        problem: str,
+        *,
+        file: str = "data.mdb",
+        seq: int | None = None,
+        stream: int | None = None,
+        number: int | None = None,
+    ) -> None:
+        if self.told < LISTED:
+            self.told += 1
+            damage = Damage(code=code, problem=short(problem), file=file, seq=seq, stream=stream, number=number)
+            self.tell(("damage", attrs.asdict(damage)))
+        else:
+            self.counts.omitted += 1
+
+    def unread(self, code: str, problem: str, *, seq: int, stream: int) -> None:
+        """Something that a newer version wrote: its bytes are whole, what they say was not looked at."""
+        if problem not in self.known and len(self.known) < TOLD_NOTES:
+            self.known.add(problem)
+            self.tell(("unread", attrs.asdict(Damage(code=code, problem=short(problem), seq=seq, stream=stream))))
+
+    def note(self, text: str) -> None:
+        if self.notes < TOLD_NOTES:
+            self.notes += 1
+            self.tell(("note", short(text)))
+
+    def end(self) -> None:
+        self.tell(("end", *attrs.astuple(self.counts)))
+
+
+def short(text: str) -> str:
+    plain = text.encode("utf-8", "backslashreplace").decode()
+    return plain if len(plain) <= LONGEST_PROBLEM else plain[: LONGEST_PROBLEM - 1] + "…"
+
+
+# The whole scan -----------------------------------------------------------------------------------
+
+
+def scan(folder: Path, found: Findings) -> None:
+    """Look at everything in the journal at ``folder`` and tell what was found."""
+    try:
+        scan_parts(folder, found)
+    except JournalError as exc:
+        if exc.code in REFUSALS:
+            return found.tell(("refused", exc.code, exc.problem, exc.remedy))
+        found.damage(exc.code, exc.problem)
+    except OSError as exc:
+        remedy = "check the permissions, and that the disk is healthy"
+        return found.tell(("refused", "journal_read_failed", f"{str(folder)!r} cannot be read: {exc}", remedy))
+    except MemoryError:
+        found.damage("scan_broke_off", f"what the journal says of itself takes more than {MEMORY_LIMIT >> 20} MiB")
+    except Exception as exc:  # noqa: BLE001 - a damaged journal must not end in a traceback
+        found.damage("scan_broke_off", f"the scan met what no journal holds ({type(exc).__name__}: {exc})")
+    found.end()
+
+
+def scan_parts(folder: Path, found: Findings) -> None:
+    check_length(folder)
+    if not are_pages_sound(folder, found):
+        found.note("events and payloads were not looked at: reading damaged pages is not safe")
+        return
+    head: Found | None = None
+    is_head_whole = True
+    try:
+        head = find_head(folder)  # before the events, which are never behind it
+    except JournalCorrupt as exc:
+        is_head_whole = False
+        found.damage(exc.code, exc.problem, file="HEAD")
+    journal = Scanned(folder, writing=False, sync="none")
+    try:
+        with journal.reading() as txn:
+            events = Events(journal, txn, found)
+            events.scan()
+            if is_head_whole:
+                scan_head(events, head)
+        scan_payloads(folder / "segments", events.places, found)
+    finally:
+        journal.shut()
+
+
+class Scanned(Environment):
+    """A journal as the scan opens it: HEAD is looked at last, since what contradicts it can still be read."""
+
+    def check_head(self, writing: bool = False) -> None:
+        return
+
+
+def is_being_written(folder: Path) -> bool:
+    """Whether a process holds the writer's lease. Looking takes it for a moment, which `Lease.lock` allows for."""
+    try:
+        file = os.open(folder / "writer.lease", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return False
+
+
+def are_pages_sound(folder: Path, found: Findings) -> bool:
+    """Whether data.mdb may be mapped; True also where that cannot be told, since it is being written."""
+    before = metas_of(folder)
+    if is_being_written(folder):
+        found.note("the structure of the pages was not looked at: the journal is being written")
+        return True
+    try:
+        problems: list[str] = lmdb.verify.verify(str(folder))  # type: ignore[no-untyped-call] # lmdb has no types there
+    except lmdb.verify.VerifyError as exc:
+        problems = [str(exc)]
+    if problems and (is_being_written(folder) or metas_of(folder) != before):
+        found.note("the structure of the pages was not looked at: the journal was written meanwhile")
+        return True
+    for problem in problems:
+        found.damage("pages_damaged", problem)
+    return not problems
+
+
+def metas_of(folder: Path) -> list[bytes]:
+    """What changes in data.mdb with every transaction."""
+    with (folder / "data.mdb").open("rb") as file:
+        first = file.read(META.size)
+        page_size = META.unpack(first)[3] if len(first) == META.size else 0
+        file.seek(page_size)
+        return [first, file.read(META.size)]
+
+
+def scan_head(events: Events, head: Found | None) -> None:
+    """Compare what HEAD said before with the events, in the transaction that read them."""
+    journal, found = events.journal, events.found
+    is_sealed = events.state is WriterState.SEALED
+    why = None if head is None else journal.contradiction(events.txn, head.head, is_sealed)
+    if find_head(journal.folder) != head:  # it was sealed meanwhile
+        return
+    if head is None:
+        if is_sealed:
+            found.damage("head_missing", head_missing(journal.folder).problem, file="HEAD")
+    elif head.is_torn and is_sealed:
+        found.damage("head_malformed", head_torn(journal.folder).problem, file="HEAD")
+    elif why is not None:
+        found.damage("journal_rolled_back", f"the journal is not as it was sealed: {why}", file="HEAD")
+
+
+# Events -------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """What is known of a stream so far."""
+
+    __slots__ = ("end", "opened", "payload_end")
+
+    def __init__(self, opened: StreamOpened | None) -> None:
+        self.opened = opened
+        self.end = 0  # number of its events
+        self.payload_end = 0
+
+
+def start_of(opened: StreamOpened | None) -> int:
+    """The number of a stream's own first event."""
+    return 0
+
+
+def parent_problem(stream: int, opened: StreamOpened, ends: Callable[[int], int]) -> str | None:
+    """Why a stream cannot be a branch of the parent it names, or name none.
+
+    Args:
+        stream: Its number.
+        opened: Its header.
+        ends: Number of events of an earlier stream.
+    """
+    parent, at = opened.parent, opened.branched_at
+    if parent is None and at is None:
+        return None
+    if parent is None or at is None:
+        return "it names a parent without an event of it, or the reverse"
+    if not 0 <= parent < stream:
+        return f"its parent would be stream {parent}"
+    if not 0 <= at <= ends(parent):
+        return f"it would leave its parent at event {at} of {ends(parent)}"
+    return None
+
+
+class Events:
+    """The databases of a journal, in one read transaction."""
+
+    def __init__(self, journal: Environment, txn: Any, found: Findings) -> None:
+        self.journal = journal
+        self.txn = txn
+        self.found = found
+        self.streams: list[Stream] = []
+        self.seq = 0  # of the next event
+        self.end = (0, 0)  # segment, and length of it that payloads so far take
+        self.places = bytearray()
+        self.lost = 0  # payloads whose bytes are known to be lost
+        self.state: WriterState | None = None
+        self.chunk: tuple[bytes, bytes] | None = None  # the next one, key and value
+        self.chunks = txn.cursor(db=journal.events_db)
+
+    def scan(self) -> None:
+        self.scan_commits()
+        self.scan_index()
+        self.scan_parents()
+        self.scan_meta()
+        self.found.counts.streams = len(self.streams)
+        if self.lost:
+            self.found.note(f"the bytes of {self.lost} payloads are known to be lost since the journal was recovered")
+
+    def scan_meta(self) -> None:
+        entries = {bytes(key): bytes(value) for key, value in self.txn.cursor(db=self.journal.meta_db)}
+        if entries.get(b"format") != ONE.pack(FORMAT):
+            self.found.damage("meta_malformed", "the journal's format is none that was ever written")
+        state = entries.get(b"state")
+        if state is None:
+            if self.seq:
+                self.found.damage("meta_malformed", "the journal does not say the state of its writer")
+        elif state in (WriterState.SEALED.value.encode(), WriterState.WRITING.value.encode()):
+            self.state = WriterState(state.decode())
+            self.found.counts.is_sealed = self.state is WriterState.SEALED
+        else:
+            self.found.damage("meta_malformed", f"the state of the writer is {state[:100]!r}, which is none")
+        opened = self.streams[-1].opened if self.streams else None
+        author = entries.get(b"written_by")
+        if opened is not None and author != opened.written_by.encode("utf-8", "replace"):
+            self.found.damage("meta_malformed", f"{author!r} is not the version that opened the last stream")
+        if not self.streams and author is not None:
+            self.found.damage("meta_malformed", "a version is named as the last writer's, and there is no stream")
+
+    # commits
+
+    def scan_commits(self) -> None:
+        self.advance()
+        before = [bytes(32)]
+        for key, value in self.txn.cursor(db=self.journal.commits_db):
+            before = self.scan_commit(bytes(key), bytes(value), before)
+            self.found.counts.commits += 1
+        if self.chunk is not None:
+            self.found.damage("commit_malformed", "the last events are in no commit", seq=self.seq)
+        while self.chunk is not None:
+            self.take_chunk()
+
+    def scan_commit(self, key: bytes, value: bytes, before: list[bytes]) -> list[bytes]:
+        """Look at a commit and its chunks.
+
+        Args:
+            key: Its key.
+            value: Its value.
+            before: The chain before it: as it is stored, and as it was computed where that differs.
+
+        Returns:
+            The same for the next one, so that one wrong chain is told once.
+        """
+        begin = self.seq
+        if len(key) != ONE.size or len(value) != COMMIT.size:
+            self.found.damage("commit_malformed", "an entry of the commits has not the length of one", seq=begin)
+            return before
+        first, count, segment, length, chain = COMMIT.unpack(value)
+        last_seq = ONE.unpack(key)[0]
+        if first != begin or last_seq != first + count - 1 or count == 0:
+            problem = f"a commit says that it holds {count} events from {first} to {last_seq}; {begin} is the next"
+            self.found.damage("commit_malformed", problem, seq=begin)
+        digests = [hashlib.sha256(chain_before + self.journal.id + ONE.pack(begin)) for chain_before in before]
+        is_whole = True
+        while self.chunk is not None and self.chunk[0] <= key:
+            data = self.chunk[1]
+            is_whole = self.take_chunk() and is_whole
+            for digest in digests:
+                digest.update(data)
+        if self.seq != last_seq + 1:
+            problem = f"events {self.seq} to {last_seq} are in no chunk, or a commit ends inside one"
+            self.found.damage("chunk_missing", problem, seq=self.seq)
+            self.seq = last_seq + 1
+            is_whole = False
+        computed = [digest.digest() for digest in digests]
+        if is_whole and chain not in computed:
+            self.found.damage("commit_malformed", "the chain of a commit does not fit its events", seq=begin)
+        if is_whole and (segment, length) != self.end:
+            problem = f"a commit says that payloads end at {length} of segment {segment}, and they do at {self.end[1]}"
+            self.found.damage("commit_malformed", problem, seq=begin)
+        return [chain] if chain in computed else [chain, digests[0].digest()]
+
+    # chunks
+
+    def advance(self) -> None:
+        self.chunk = self.chunks.item() if self.chunks.next() else None
+
+    def take_chunk(self) -> bool:
+        """Look at the next chunk and go on to the one after it; whether it could be read."""
+        assert self.chunk is not None
+        key, data = self.chunk
+        self.advance()
+        self.found.counts.chunks += 1
+        seq = ONE.unpack(key)[0] if len(key) == ONE.size else self.seq
+        if len(key) != ONE.size:
+            self.found.damage("chunk_malformed", "the key of a chunk is no seq", seq=seq)
+        if seq > self.seq:
+            self.found.damage("chunk_missing", f"events {self.seq} to {seq - 1} are in no chunk", seq=self.seq)
+        try:
+            envelope = read_envelope(data)
+        except JournalError as exc:
+            self.found.damage(exc.code, exc.problem, seq=seq)
+            self.seq = self.next_key(seq)
+            return False
+        if envelope.first_seq != seq or seq < self.seq:
+            problem = f"the chunk at {seq} says that it begins with event {envelope.first_seq}; {self.seq} is the next"
+            self.found.damage("chunk_malformed", problem, seq=seq, stream=envelope.stream)
+        self.seq = max(self.seq, seq + envelope.count)
+        self.found.counts.events += envelope.count
+        self.scan_place(envelope)
+        self.scan_payload_table(envelope)
+        self.scan_rows(envelope)
+        return True
+
+    def next_key(self, seq: int) -> int:
+        """Where a chunk that cannot be read ends, by where the next one begins."""
+        if self.chunk is not None and len(self.chunk[0]) == ONE.size:
+            return int(ONE.unpack(self.chunk[0])[0])
+        cursor = self.txn.cursor(db=self.journal.commits_db)
+        found = cursor.set_range(ONE.pack(min(seq, (1 << 64) - 1))) and len(cursor.key()) == ONE.size
+        return int(ONE.unpack(cursor.key())[0]) + 1 if found else seq + 1
+
+    def scan_place(self, envelope: Envelope) -> None:
+        """Whether a chunk follows on the last one of its stream, and the index knows it."""
+        number, seq = envelope.stream, envelope.first_seq
+        if number >= len(self.streams):
+            if number > len(self.streams):
+                problem = f"stream {number} begins where {len(self.streams)} is the next"
+                self.found.damage("stream_malformed", problem, seq=seq, stream=number)
+                return
+            self.streams.append(Stream(self.header(envelope)))
+            self.streams[number].end = start_of(self.streams[number].opened)
+        stream = self.streams[number]
+        if envelope.first_at != stream.end:
+            problem = f"events {stream.end} to {envelope.first_at - 1} of stream {number} are missing"
+            if envelope.first_at < stream.end:
+                problem = f"events from {envelope.first_at} of stream {number} are there twice"
+            self.found.damage("chunk_missing", problem, seq=seq, stream=number)
+        stream.end = envelope.end_at
+        entry = self.txn.get(TWO.pack(number, envelope.first_at), db=self.journal.index_db)
+        if entry is None or bytes(entry) != TWO.pack(seq, envelope.count):
+            problem = f"the index has not the place of event {envelope.first_at} of stream {number}"
+            self.found.damage("index_malformed", problem, seq=seq, stream=number)
+
+    def header(self, envelope: Envelope) -> StreamOpened | None:
+        """The event that begins a stream; None where it cannot be read, which the scan of the rows tells."""
+        first: Event | None = None
+        try:
+            first = event_of(envelope.rows(self.journal.written_by)[0])
+        except JournalError:
+            return None
+        if not isinstance(first, StreamOpened):
+            problem = f"stream {envelope.stream} does not begin with its header"
+            self.found.damage("stream_malformed", problem, seq=envelope.first_seq, stream=envelope.stream)
+            return None
+        return first
+
+    def scan_rows(self, envelope: Envelope) -> None:
+        seq, stream = envelope.first_seq, envelope.stream
+        place = 0
+        try:
+            rows = envelope.rows(self.journal.written_by)
+            for place, row in enumerate(rows):  # noqa: B007 - the place is told where it ends early
+                check_row(row)
+        except JournalError as exc:
+            if exc.code in ("event_unknown", "event_version_newer"):
+                self.found.unread(exc.code, exc.problem, seq=seq, stream=stream)
+            else:
+                self.found.damage(exc.code, exc.problem, seq=seq + place, stream=stream)
+            return
+        headers = [place for place, row in enumerate(rows) if row[0] == StreamOpened.type_id]
+        if stream < len(self.streams) and headers != [0] * (envelope.first_at == start_of(self.streams[stream].opened)):
+            problem = f"stream {stream} has a header elsewhere than at its beginning"
+            self.found.damage("stream_malformed", problem, seq=seq, stream=stream)
+
+    # payload numbers
+
+    def scan_payload_table(self, envelope: Envelope) -> None:
+        stream = envelope.stream
+        known = self.streams[stream] if stream < len(self.streams) else Stream(None)
+        least = known.payload_end
+        if envelope.payload_end < least:
+            problem = f"stream {stream} had given out {least} payload numbers, and later {envelope.payload_end}"
+            self.found.damage("payload_misplaced", problem, seq=envelope.first_seq, stream=stream)
+        for located in envelope.payloads:
+            if located.number < least:
+                problem = f"payload {located.number} of stream {stream} is placed twice, or out of order"
+                self.found.damage("payload_misplaced", problem, seq=envelope.first_seq, stream=stream)
+            least = max(least, located.number + 1)
+            self.take_place(located, envelope)
+        known.payload_end = max(known.payload_end, envelope.payload_end)
+
+    def take_place(self, located: Located, envelope: Envelope) -> None:
+        if not located.digest:
+            self.lost += 1
+        elif len(located.digest) != 16:
+            problem = f"the digest of payload {located.number} has {len(located.digest)} bytes"
+            self.found.damage("chunk_malformed", problem, seq=envelope.first_seq, stream=envelope.stream)
+        else:
+            self.end = max(self.end, located.end)
+            number, segment, offset, nbytes, digest = located
+            self.places += PLACE.pack(segment, offset, nbytes, envelope.stream, number, digest)
+
+    # what must agree at the end
+
+    def scan_index(self) -> None:
+        """No entry of the index may be left that no chunk answers to. Each chunk was looked up there before."""
+        count = sum(1 for _ in self.txn.cursor(db=self.journal.index_db).iternext(keys=True, values=False))
+        if count == self.found.counts.chunks:
+            return
+        for key, value in self.txn.cursor(db=self.journal.index_db):
+            data = self.txn.get(bytes(value)[: ONE.size], db=self.journal.events_db) if len(value) == TWO.size else None
+            envelope: Envelope | None = None
+            if data is not None:
+                with suppress(JournalError):  # a chunk that cannot be read was told
+                    envelope = read_envelope(bytes(data))
+            if envelope is None or bytes(key) != TWO.pack(envelope.stream, envelope.first_at):
+                self.found.damage("index_malformed", f"the index has an entry {bytes(key).hex()} for which no chunk is")
+
+    def scan_parents(self) -> None:
+        for number, stream in enumerate(self.streams):
+            if stream.opened is not None:
+                problem = parent_problem(number, stream.opened, self.end_of)
+                if problem is not None:
+                    self.found.damage("stream_malformed", f"stream {number} is no branch: {problem}", stream=number)
+
+    def end_of(self, stream: int) -> int:
+        return self.streams[stream].end
+
+
+# Payloads -----------------------------------------------------------------------------------------
+
+
+def scan_payloads(folder: Path, places: bytearray, found: Findings) -> None:
+    """Read every payload, in the order of the disk, and compare it with its digest."""
+    records = sorted(bytes(places[at : at + PLACE.size]) for at in range(0, len(places), PLACE.size))
+    places.clear()
+    buffer = bytearray(BLOCK_BYTES)
+    unnamed = 0
+    files = set(segments_in(folder))
+    for segment, group in by_segment(records):
+        name = f"segments/{segment:06d}.seg"
+        files.discard(f"{segment:06d}.seg")
+        file = open_segment(folder / f"{segment:06d}.seg")
+        size = 0 if file is None else os.fstat(file).st_size
+        at = 0
+        for record in group:
+            _, offset, nbytes, stream, number, digest = PLACE.unpack(record)
+            unnamed += max(0, offset - at)
+            found.counts.payloads += 1
+            if offset < at:
+                problem = f"payload {number} of stream {stream} shares bytes with another one"
+                found.damage("payload_misplaced", problem, file=name, stream=stream, number=number)
+                continue
+            at = offset + nbytes
+            found.counts.payload_bytes += nbytes
+            if file is None or at > size:
+                problem = f"the bytes of payload {number} of stream {stream} are not in segment {segment}"
+                found.damage("payload_lost", problem, file=name, stream=stream, number=number)
+            elif digest_at(file, offset, nbytes, buffer) != digest:
+                problem = f"the bytes of payload {number} of stream {stream} do not match their digest"
+                found.damage("payload_damaged", problem, file=name, stream=stream, number=number)
+        if file is not None:
+            os.close(file)
+            if size > at:
+                found.note(f"{name} has {size - at} bytes at its end that no event names")
+    if unnamed:
+        found.note(f"{unnamed} bytes between payloads are named by no event")
+    for left in sorted(files):
+        found.note(f"segments/{left} holds nothing that an event names")
+
+
+def by_segment(records: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    begin = 0
+    while begin < len(records):
+        segment = records[begin][:8]
+        stop = begin
+        while stop < len(records) and records[stop][:8] == segment:
+            stop += 1
+        yield int.from_bytes(segment, "big"), records[begin:stop]
+        begin = stop
+
+
+def segments_in(folder: Path) -> Iterator[str]:
+    with suppress(OSError), os.scandir(folder) as entries:
+        yield from (entry.name for entry in entries)
+
+
+def digest_at(file: int, offset: int, nbytes: int, buffer: bytearray) -> bytes | None:
+    """The digest of some bytes of a file; None where they cannot be read."""
+    digest = xxhash.xxh3_128()
+    view = memoryview(buffer)
+    done = 0
+    try:
+        while done < nbytes:
+            count = os.preadv(file, [view[: min(len(buffer), nbytes - done)]], offset + done)
+            if count == 0:
+                return None
+            digest.update(view[:count])
+            done += count
+    except OSError:
+        return None
+    return digest.digest()
+
+
+# The process --------------------------------------------------------------------------------------
+
+
+def main(path: str) -> None:
+    """Scan the journal at ``path`` and write what is found to standard output, as msgpack."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = MEMORY_LIMIT if hard == resource.RLIM_INFINITY else min(MEMORY_LIMIT, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+    with os.fdopen(os.dup(1), "wb", buffering=0) as out:
+        os.dup2(2, 1)  # what a library may print is no part of the answer
+        scan(Path(path), Findings(lambda message: write_all(out.fileno(), msgpack.packb(message))))
+
+
+def write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]

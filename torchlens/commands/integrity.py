@@ -1,0 +1,81 @@
+"""``journal verify``: whether a journal is as it was written.
+
+It does not open the journal in this process: reading a damaged one may end the process that does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import attrs
+from rich.table import Table
+
+from journal.integrity import Report, verify
+from journal.scan import Damage
+from torchlens.commands.parsing import Commands
+from torchlens.commands.printing import cell, table_of, write_json, write_table
+from torchlens.quantities import Bytes
+
+
+def add(commands: Commands) -> None:
+    made = commands.add("verify", verified, "whether every byte is as it was written; status 1 if not")
+    made.add_argument("--timeout", type=seconds, metavar="S", help="give up after S seconds")
+
+
+def seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError("must be a number of seconds above 0")
+    return number
+
+
+def verified(asked: argparse.Namespace) -> int:
+    report = verify(asked.path, timeout=asked.timeout)
+    if asked.json:
+        write_json({**attrs.asdict(report), "ok": report.ok})
+    else:
+        write_report(report)
+    return 0 if report.ok else 1
+
+
+def write_report(report: Report) -> None:
+    damages = len(report.damages) + report.omitted
+    facts: dict[str, Any] = {
+        "events": report.events,
+        "commits": report.commits,
+        "streams": report.streams,
+        "payloads": report.payloads,
+        "payload bytes": Bytes(report.payload_bytes),
+        "sealed": "yes" if report.is_sealed else "no",
+        "damages": damages or "none",
+    }
+    write_facts(facts)
+    for title, found in (("damaged", report.damages), ("not understood", report.unread)):
+        if found:
+            table = table_of((title, "where", "what"), right=())
+            for damage in found:
+                table.add_row(cell(damage.code), cell(place_of(damage)), cell(damage.problem))
+            write_table(table)
+    if report.omitted:
+        write_facts({"and": f"{report.omitted} more"})
+    for note in report.notes:
+        write_facts({"note": note})
+
+
+def place_of(damage: Damage) -> str:
+    parts = [damage.file]
+    if damage.stream is not None:
+        parts.append(f"stream {damage.stream}")
+    if damage.seq is not None:
+        parts.append(f"event {damage.seq}")
+    if damage.number is not None:
+        parts.append(f"payload {damage.number}")
+    return ", ".join(parts)
+
+
+def write_facts(facts: dict[str, Any]) -> None:
+    table = Table("", "", show_header=False, box=None)
+    for name, value in facts.items():
+        table.add_row(name, cell(str(value)))
+    write_table(table)
