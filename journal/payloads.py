@@ -158,6 +158,44 @@ class Segments:
             self.unsynced.add(self.segment)
         return place
 
+    def copy(self, source: int, located: Located) -> Place | None:
+        """Append bytes of another segment file, a block at a time.
+
+        Args:
+            source: Descriptor of the file.
+            located: Where in it they are, and their digest.
+
+        Returns:
+            Where they went; None, and nothing counts as written, where they are not there or not those of the digest.
+
+        Raises:
+            JournalError: `journal_write_failed`.
+        """
+        digest, done = xxhash.xxh3_128(), 0
+        view = memoryview(bytearray(min(located.nbytes, GATHERED_BYTES)))
+        with self.lock, write_failures(self.folder):
+            if self.writing is None or self.offset >= SEGMENT_BYTES:
+                self.roll()
+            self.push_gathered()
+            if self.offset + located.nbytes > self.allocated:
+                self.allocate(located.nbytes)
+            while done < located.nbytes:
+                try:
+                    count = os.preadv(source, [view[: located.nbytes - done]], located.offset + done)
+                except OSError:
+                    return None
+                if count == 0:
+                    return None
+                digest.update(view[:count])
+                self.write_at(view[:count], self.offset + done)
+                done += count
+            if digest.digest() != located.digest:
+                return None
+            place = Place(self.segment, self.offset, located.nbytes, located.digest)
+            self.offset += located.nbytes
+            self.unsynced.add(self.segment)
+        return place
+
     def write_at(self, data: Buffer, offset: int) -> None:
         assert self.writing is not None
         view = memoryview(data)

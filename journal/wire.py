@@ -166,6 +166,13 @@ class ChunkPacker:
             raise too_large(len(data))
         return Chunk(first_seq, stream, first_at, len(rows), payloads, data + zlib.crc32(data).to_bytes(4, "little"))
 
+    def moved(self, envelope: Envelope, payloads: tuple[Located, ...]) -> Chunk:
+        """The same events, byte for byte, with their payloads elsewhere."""
+        first_seq, stream, first_at, count = envelope.first_seq, envelope.stream, envelope.first_at, envelope.count
+        places = (envelope.payload_end, payloads)
+        data = self.pack((FORMAT, first_seq, stream, first_at, count, envelope.types, places, envelope.body))
+        return Chunk(first_seq, stream, first_at, count, payloads, data + zlib.crc32(data).to_bytes(4, "little"))
+
     def check(self, rows: list[Row]) -> None:
         widths = local_widths(len(EVENTS_BY_NAME))
         for row in rows:

@@ -1,4 +1,4 @@
-"""``torchlens journal verify``, and a view's own `verify`."""
+"""``torchlens journal verify`` and ``recover``, and a view's own `verify`."""
 
 from __future__ import annotations
 
@@ -86,11 +86,39 @@ def refuse(where, **settings):
     return opened(where, **settings)
 opened, lmdb.open = lmdb.open, refuse
 assert main(["journal", "verify", {str(path)!r}]) == 0
+assert main(["journal", "recover", {str(path)!r}, {str(tmp_path / "new")!r}]) == 0
 assert "torch" not in sys.modules
 """
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_recovered_journal_gives_the_same_traces(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tl.open_journal(path) as old:
+        before = [(trace.name, trace.fingerprint, trace["linear_1_1"].out.tolist()) for trace in old.captures]
+    data = bytearray((path / "data.mdb").read_bytes())
+    data[:8192] = bytes(8192)  # both meta pages
+    (path / "data.mdb").write_bytes(data)
+    assert main(["journal", "recover", "--json", str(path), str(tmp_path / "new")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["events_lost"], said["payloads_lost"], said["streams"]) == (0, 0, 2)
+    with tl.open_journal(tmp_path / "new") as new:
+        assert [(trace.name, trace.fingerprint, trace["linear_1_1"].out.tolist()) for trace in new.captures] == before
+        assert new.verify().ok
+
+
+def test_what_was_saved_is_shown(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(path)
+    assert main(["journal", "recover", str(path), str(tmp_path / "new")]) == 0
+    shown = capsys.readouterr().out
+    assert "payloads lost" in shown
+    assert main(["journal", "recover", str(path), str(tmp_path / "new")]) == 1
+    assert "[recovery_target_taken]" in capsys.readouterr().err
+    assert main(["journal", "verify", str(tmp_path / "new")]) == 0
+    assert "known to be lost" in capsys.readouterr().out
 
 
 def test_a_view_verifies_its_journal(path: Path) -> None:

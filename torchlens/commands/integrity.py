@@ -1,6 +1,6 @@
-"""``journal verify``: whether a journal is as it was written.
+"""``journal verify|recover``: whether a journal is as it was written, and what is left of one that is not.
 
-It does not open the journal in this process: reading a damaged one may end the process that does.
+Neither opens the journal in this process: reading a damaged one may end the process that does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import attrs
 from rich.table import Table
 
 from journal.integrity import Report, verify
+from journal.recovery import recover
 from journal.scan import Damage
 from torchlens.commands.parsing import Commands
 from torchlens.commands.printing import cell, table_of, write_json, write_table
@@ -21,6 +22,8 @@ from torchlens.quantities import Bytes
 def add(commands: Commands) -> None:
     made = commands.add("verify", verified, "whether every byte is as it was written; status 1 if not")
     made.add_argument("--timeout", type=seconds, metavar="S", help="give up after S seconds")
+    made = commands.add("recover", recovered, "write what a damaged journal can prove into a new one", path="SRC")
+    made.add_argument("target", metavar="DST", help="where nothing is yet")
 
 
 def seconds(text: str) -> float:
@@ -72,6 +75,15 @@ def place_of(damage: Damage) -> str:
     if damage.number is not None:
         parts.append(f"payload {damage.number}")
     return ", ".join(parts)
+
+
+def recovered(asked: argparse.Namespace) -> None:
+    report = recover(asked.path, asked.target)
+    if asked.json:
+        write_json(attrs.asdict(report))
+        return
+    facts = {name.replace("_", " "): value for name, value in attrs.asdict(report).items()}
+    write_facts({**facts, "payload bytes": Bytes(report.payload_bytes)})
 
 
 def write_facts(facts: dict[str, Any]) -> None:

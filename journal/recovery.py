@@ -1,0 +1,199 @@
+"""Recovery: what a damaged journal can prove, as a new and whole one.
+
+Every event up to the first that is not there is copied, byte for byte and with its number; so is every payload
+that its digest proves. A payload that cannot be proven keeps its number and its events, and
+its place says that it is lost.
+
+Rule  The source is read, never mapped, opened by LMDB, locked or written, so it may be on a read-only disk, and
+      even a file that would kill who maps it can be recovered from.
+Not   how a prefix is found and proven: carving.py.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from journal.carving import DataFile, Proven, prove
+from journal.errors import JournalCorrupt, JournalError
+from journal.events.capture import StreamOpened
+from journal.integrity import found_at
+from journal.lmdb_log import COMMIT_BYTES, COMMIT_ROWS, LmdbJournal, path_of
+from journal.log import ChunkList
+from journal.payloads import open_segment
+from journal.wire import Envelope, Located, event_of, read_envelope
+
+OPEN_SEGMENTS: Final = 64
+"""As many segment files of the source are kept open."""
+
+
+@attrs.define(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What `recover` could save.
+
+    Attributes:
+        path: Directory of the new journal.
+        source: Directory of the old one.
+        source_id: The old one's id, in hexadecimal.
+        events: Events that were copied: all up to the first that is not there.
+        unchained: How many of them no commit's chain proves. Each stands in a chunk with a right checksum, which
+            goes on where the one before ended.
+        events_lost: Events that the source is known to have had beyond those. It may have had more.
+        commits: Commits of the source that were proven.
+        streams: Streams of which there is at least the first event.
+        payloads: Payloads that were copied.
+        payload_bytes: How many bytes they have.
+        payloads_lost: Payloads of the copied events whose bytes are lost.
+    """
+
+    path: str
+    source: str
+    source_id: str
+    events: int
+    unchained: int
+    events_lost: int
+    commits: int
+    streams: int
+    payloads: int
+    payload_bytes: int
+    payloads_lost: int
+
+
+def recover(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Recovered:
+    """Write the longest prefix that a journal proves into a new journal, and change nothing in the old one.
+
+    Args:
+        source: Directory of the damaged journal. It may be whole, too.
+        path: Where to write: nothing yet, or an empty directory.
+
+    Raises:
+        JournalError: `journal_not_found`, `journal_not_a_journal`, `recovery_target_taken`, `journal_newer`, and what
+            writing a journal raises; nothing is left at ``path`` then.
+        JournalCorrupt: `nothing_recoverable`.
+    """
+    old, new = found_at(source), Path(os.path.abspath(path_of(path)))
+    check_target(old, new)
+    data = DataFile(old / "data.mdb")
+    try:
+        proven, known = prove(data, old)
+        if not proven.pieces:
+            raise JournalCorrupt(
+                code="nothing_recoverable",
+                problem=f"no event of the journal {str(old)!r} can be proven",
+                remedy="look for a copy of it; what is left of this one is not enough",
+                path=str(old),
+            )
+        try:
+            copied = Copy(data, old / "segments", new, proven)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)  # half a copy would look like all that could be saved
+            raise
+    finally:
+        data.close()
+    return Recovered(
+        path=str(new),
+        source=str(old),
+        source_id=proven.id.hex(),
+        events=proven.next_seq,
+        unchained=proven.next_seq - proven.chained,
+        events_lost=known - proven.next_seq,
+        commits=proven.commits,
+        streams=len(copied.streams),
+        payloads=copied.payloads,
+        payload_bytes=copied.payload_bytes,
+        payloads_lost=copied.payloads_lost,
+    )
+
+
+def check_target(old: Path, new: Path) -> None:
+    is_inside = Path(os.path.realpath(old)) in [Path(os.path.realpath(new)), *Path(os.path.realpath(new)).parents]
+    is_free = not new.exists() or (new.is_dir() and not any(new.iterdir()))
+    if is_inside or not is_free or new.is_symlink():
+        raise JournalError(
+            code="recovery_target_taken",
+            problem=f"{str(new)!r} lies inside the journal that is recovered" if is_inside else f"{str(new)!r} exists",
+            remedy="give a path where nothing is yet",
+            path=str(new),
+        )
+
+
+class Copy:
+    """Writes a proven prefix as a journal of its own."""
+
+    def __init__(self, data: DataFile, segments: Path, path: Path, proven: Proven) -> None:
+        self.data = data
+        self.segments = segments
+        self.files: dict[int, int | None] = {}  # descriptors of the source's segments
+        self.left = sum(file.stat().st_size for file in segments.glob("*.seg") if file.is_file())
+        self.streams: set[int] = set()
+        self.payloads = self.payload_bytes = self.payloads_lost = 0
+        self.journal = LmdbJournal(path, durability="close")
+        try:
+            self.write(proven)
+            self.journal.close()
+        except BaseException:
+            self.abandon(path)
+            raise
+        finally:
+            self.let_go()
+
+    def abandon(self, path: Path) -> None:
+        """Let go of the new journal without writing any more of it."""
+        shelf = self.journal.environment
+        shelf.waiting, shelf.segments.gathered = ChunkList(), bytearray()
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(JournalError):
+            self.journal.close()
+
+    def write(self, proven: Proven) -> None:
+        shelf = self.journal.environment
+        for piece in proven.pieces:
+            envelope = read_envelope(self.data.chunk(piece))
+            if envelope.stream not in self.streams:
+                self.streams.add(envelope.stream)
+                shelf.written_by = writer_of(envelope) or shelf.written_by
+            payloads = tuple(self.moved(located) for located in envelope.payloads)
+            shelf.add(shelf.packer.moved(envelope, payloads))
+            if shelf.waiting_rows >= COMMIT_ROWS or shelf.waiting_bytes >= COMMIT_BYTES:
+                shelf.commit()
+
+    def moved(self, located: Located) -> Located:
+        """The payload's place in the new journal, where its bytes are now, if they are anywhere."""
+        place = None
+        if located.digest and located.nbytes <= self.left:  # else more bytes are named than there are
+            file = self.file(located.segment)
+            place = None if file is None else self.journal.environment.segments.copy(file, located)
+        if place is None:
+            self.payloads_lost += 1
+            return Located(located.number, 0, 0, located.nbytes, b"")
+        self.left -= located.nbytes
+        self.payloads += 1
+        self.payload_bytes += located.nbytes
+        return Located(located.number, *place)
+
+    def file(self, segment: int) -> int | None:
+        if segment not in self.files:
+            if len(self.files) >= OPEN_SEGMENTS:
+                self.let_go()
+            self.files[segment] = open_segment(self.segments / f"{segment:06d}.seg")
+        return self.files[segment]
+
+    def let_go(self) -> None:
+        for file in self.files.values():
+            if file is not None:
+                os.close(file)
+        self.files.clear()
+
+
+def writer_of(envelope: Envelope) -> str | None:
+    """The version that opened a stream, by its first chunk; None where that cannot be read."""
+    with suppress(JournalError):
+        opened = event_of(envelope.rows()[0])
+        if isinstance(opened, StreamOpened):
+            return opened.written_by
+    return None
