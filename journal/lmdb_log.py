@@ -347,6 +347,8 @@ class Environment(Shelf):
                     raise self.not_a_journal("it is a directory with other files in it")
                 if "HEAD" in names:
                     raise self.not_a_journal("it was one, and its data.mdb is gone")
+            if file_length(self.folder / "data.mdb") == 0 and any(map(file_length, self.segments.files())):
+                raise self.not_a_journal("it has no events, but segments with payloads")
             self.folder.mkdir(parents=True, exist_ok=True)
             lease = Lease(self.folder / "writer.lease")
         try:
@@ -355,8 +357,6 @@ class Environment(Shelf):
                 last = self.last_commit(txn)
                 self.check_last_commit(txn)
             self.check_head(writing=True)
-            if last[0] == 0 and any(file.stat().st_size for file in self.segments.folder.glob("*.seg")):
-                raise self.not_a_journal("it has no events, but segments with payloads")
             self.next_seq = last[0]
             self.segments.start(last[1], last[2])
         except BaseException:
@@ -875,6 +875,14 @@ def file_at(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def file_length(path: Path) -> int:
+    """Bytes of a file; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def closed(folder: Path) -> JournalError:

@@ -119,7 +119,7 @@ class Segments:
         """
         with self.lock, write_failures(self.folder):
             self.folder.mkdir(exist_ok=True)
-            for file in sorted(self.folder.glob("*.seg")):
+            for file in self.files():
                 number = int(file.stem) if file.stem.isdecimal() else -1
                 if number > segment:
                     file.unlink()
@@ -311,6 +311,10 @@ class Segments:
         with write_failures(self.folder):
             self.push_gathered()
             self.end_segment()
+
+    def files(self) -> list[Path]:
+        """The segment files there are, in order."""
+        return sorted(self.folder.glob("*.seg"))
 
     def path(self, segment: int) -> Path:
         return self.folder / f"{segment:06d}.seg"
