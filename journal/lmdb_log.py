@@ -330,6 +330,8 @@ class Environment(Shelf):
                 )
             if not (self.folder / "data.mdb").is_file():
                 raise self.not_a_journal("it has no data.mdb")
+            if file_length(self.folder / "data.mdb") == 0:
+                raise self.not_a_journal("its data.mdb is empty, as where its maker was killed")
         self.connect(writing=False)
         try:
             self.check_head()

@@ -134,6 +134,16 @@ def test_a_writer_killed_before_its_first_commit_leaves_a_journal_that_can_be_wr
     reading.close()
 
 
+def test_a_writer_killed_before_the_first_page_leaves_what_can_be_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.journal"
+    path.mkdir()
+    (path / "data.mdb").touch()
+    with pytest.raises(JournalError) as refused:
+        open_for_reading(path)
+    assert refused.value.code == "journal_not_a_journal"
+    written(path)
+
+
 def test_a_second_writing_process_is_refused_until_the_first_is_gone(tmp_path: Path, nursery: Nursery) -> None:
     path = tmp_path / "run.journal"
     child = nursery.start(Job(str(path), f"{path}.said", "streams", "batch", "none", SEED))
