@@ -791,7 +791,7 @@ class Lease:
             raise
 
     def lock(self) -> None:
-        """Take the lock. It is tried again, since `verify` holds it for a moment to see whether anyone has it."""
+        """Take the lock. It is tried again, since `holder_of` has it for an instant."""
         for _ in range(3):
             try:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -808,6 +808,24 @@ class Lease:
     def disown(self) -> None:
         """In a forked child: let the lock be the parent's alone, which would otherwise outlive it here."""
         os.close(self.file)
+
+
+def holder_of(path: str | os.PathLike[str]) -> int | None:
+    """Number of the process that writes the journal now; None where none does, or it cannot be told."""
+    try:
+        file = os.open(Path(path) / "writer.lease", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(file, 64, 0)
+        return int(holder) if holder.isdigit() else None
+    except OSError:  # a file system without such locks
+        return None
+    finally:
+        os.close(file)
+    return None
 
 
 def open_writer(folder: Path, sync: Sync) -> Any:

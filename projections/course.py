@@ -19,7 +19,11 @@ from journal.events import (
     ForwardRaised,
     ForwardReturned,
     ForwardStarted,
+    ModuleEntered,
+    ModuleLeft,
     ModuleRaised,
+    OpExecuted,
+    OpLeft,
     OpRaised,
     OpStarted,
     Plain,
@@ -62,7 +66,10 @@ class Course:
     error_message: str | None = None
     raised_ops: int = 0  # calls that raised, whether or not the model went on
     raised_calls: int = 0
-    last_started: int | None = None  # event of the call in progress, where calls are announced
+    last_started: int | None = None  # event of the last announced call, where calls are announced
+    in_progress: tuple[int, ...] = ()  # events of the announced calls that have not ended, outermost first
+    last_executed: int | None = None  # event of the last torch call that returned
+    raised: int | None = None  # event of the call that raised, until the forward is seen to go on
     torch_restored: bool | None = None
 
 
@@ -161,10 +168,29 @@ def capture_settled(course: Course, at: int, type_id: int, time_ns: int, torch_r
 
 def op_started(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
     course.last_started = at
+    course.in_progress = (*course.in_progress, at)
+    course.raised = None
+
+
+def op_executed(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.last_executed = at
+    course.raised = None
+    if course.in_progress:
+        course.in_progress = course.in_progress[:-1]
+
+
+def op_left(course: Course, at: int, type_id: int, time_ns: int, _started: int) -> None:
+    course.in_progress = course.in_progress[:-1]
 
 
 def op_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
     course.raised_ops += 1
+    course.raised = at
+    course.in_progress = course.in_progress[:-1]
+
+
+def module_went_on(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.raised = None
 
 
 def module_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
@@ -173,7 +199,7 @@ def module_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: A
 
 COURSE: Final = Fold(
     "course",
-    version=1,
+    version=2,
     initial=Course,
     handlers={
         StreamOpened: stream_opened,
@@ -185,7 +211,11 @@ COURSE: Final = Fold(
         ForwardInterrupted: forward_interrupted,
         CaptureSettled: capture_settled,
         OpStarted: op_started,
+        OpExecuted: op_executed,
+        OpLeft: op_left,
         OpRaised: op_raised,
+        ModuleEntered: module_went_on,
+        ModuleLeft: module_went_on,
         ModuleRaised: module_raised,
     },
 )

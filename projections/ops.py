@@ -208,17 +208,21 @@ def non_tensor_keywords(forward: Forward, row: int, event: Any) -> tuple[tuple[s
     return tuple([(name, template) for name, template in flat_kwargs(event[KWARGS]) if not has_hole(template)])
 
 
-def tensor_texts(forward: Forward, numbers: Sequence[int]) -> list[str]:
-    """One text per tensor argument, given as in ``OpExecuted.inputs``: its shape and dtype where they are known."""
-    texts: list[str] = []
+def shapes_of(forward: Forward, numbers: Sequence[int]) -> list[tuple[tuple[int, ...] | None, str | None]]:
+    """Shape and dtype of each tensor argument, given as in ``OpExecuted.inputs``, where they are known."""
+    found: list[tuple[tuple[int, ...] | None, str | None]] = []
     for number in numbers:
         if number < 0:
             parameter = forward.words.parameters[-1 - number]
-            texts.append(tensor_text(parameter.shape, parameter.dtype))
+            found.append((parameter.shape, parameter.dtype))
         else:
             brief = forward.brief_of(number)
-            texts.append(tensor_text(brief.shape, brief.dtype))
-    return texts
+            found.append((brief.shape, brief.dtype))
+    return found
+
+
+def tensor_texts(forward: Forward, numbers: Sequence[int]) -> list[str]:
+    return [tensor_text(shape, dtype) for shape, dtype in shapes_of(forward, numbers)]
 
 
 def tensor_text(shape: tuple[int, ...] | None, dtype: str | None) -> str:

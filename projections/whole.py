@@ -173,6 +173,11 @@ def input_signature_hash(forward: Forward) -> str:
     return digest.hexdigest()
 
 
+def raised_event(forward: Forward) -> int | None:
+    course = forward.course
+    return course.raised if course.status in ("failed", "interrupted") else None
+
+
 CAPTURE: Final[dict[str, Maker[Forward]]] = {
     # request
     "trace_label": fact(lambda forward: forward.course.name or forward.course.model_class),
@@ -201,6 +206,9 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "num_raised_ops": of_course("raised_ops"),
     "num_raised_module_calls": of_course("raised_calls"),
     "last_started_event": of_course("last_started"),
+    "last_executed_event": of_course("last_executed"),
+    "calls_in_progress": of_course("in_progress"),
+    "raised_event": fact(raised_event),
     "is_settled": fact(lambda forward: forward.course.settled_ns is not None),
     # digests
     "graph_shape_hash": fact(graph_shape_hash),

@@ -43,6 +43,9 @@ from journal.events import (
     ModuleLeft,
     ModuleRaised,
     OpExecuted,
+    OpLeft,
+    OpRaised,
+    OpStarted,
     PayloadKept,
     StreamOpened,
     ValueReread,
@@ -155,6 +158,7 @@ class Building:
     num_nodes: int = 0
     stack: list[tuple[int, int]] = attrs.Factory(list)  # module and call number
     kept: set[int] = attrs.Factory(set)  # values whose payload stands in their own event
+    announces: bool = False  # each call is told before it is made
 
     def pick(self, options: Sequence[T]) -> T:
         picked: T = self.draw(st.sampled_from(options))
@@ -294,6 +298,9 @@ class Building:
         inputs = tuple(self.argument() for _ in range(num_arguments))
         writes = writes and inputs[0] >= 0
         descriptions: list[tuple[Any, ...]] = []
+        around = self.announce(self.functions[chosen], site, inputs) if self.announces and self.chance() else None
+        if self.announces:
+            self.announce(self.functions[chosen], site, inputs)
         first = Value(len(self.shapes))
         for slot in range(num_results):
             shape = self.shapes[inputs[0]] if writes else self.pick(SHAPES)
@@ -328,9 +335,44 @@ class Building:
                 rng=None,
             )
         )
+        if around is not None:
+            self.add(OpLeft(started=around))
         written = [number for number, (_, value) in self.buffer_versions.items() if writes and value == inputs[0]]
         for number in written:
             self.write_buffer(number, "inplace", first)
+
+    def announce(self, function: int, site: int, inputs: tuple[int, ...]) -> At:
+        self.add(
+            OpStarted(
+                function=function,
+                site=site,
+                call=self.stack[-1][1],
+                args=(HOLE,) * len(inputs),
+                kwargs=(),
+                inputs=inputs,
+                shapes=(((), "float32"),) * len(inputs),
+            )
+        )
+        return At(len(self.events) - 1)
+
+    def failed_call(self) -> None:
+        """A call that raised, which the model may have caught."""
+        function = self.pick(sorted(self.functions.values()))
+        site, inputs = self.site(), (self.pick(range(len(self.shapes))),)
+        if self.announces:
+            self.announce(function, site, inputs)
+        self.add(
+            OpRaised(
+                function=function,
+                site=site,
+                call=self.stack[-1][1],
+                args=(HOLE,),
+                kwargs=(),
+                inputs=inputs,
+                exception="builtins.RuntimeError",
+                message="shapes",
+            )
+        )
 
     def write_buffer(self, number: int, how: Literal["inplace", "reassign"], source: Value | None) -> None:
         version = self.buffer_versions.get(number, (0, Value(0)))[0] + 1
@@ -351,11 +393,13 @@ class Building:
 
     def step(self) -> None:
         """Something that a running forward may do next."""
-        what = self.pick(("call", "call", "call", "enter", "leave", "branch", "assign"))
+        what = self.pick(("call", "call", "call", "fail", "enter", "leave", "branch", "assign"))
         module, running = self.stack[-1]
         children = [number for number, parent in enumerate(self.parents) if parent == module]
         if what == "enter" and children:
             self.enter(self.pick(children), self.site(), (self.pick(range(len(self.shapes))),))
+        elif what == "fail" and self.functions:
+            self.failed_call()
         elif what == "leave" and len(self.stack) > 1:
             self.leave()
         elif what == "branch":
@@ -379,6 +423,8 @@ class Building:
 
     def end(self, ending: Ending) -> None:
         if ending == "unfinished":
+            if self.announces and self.functions and self.chance():
+                self.announce(self.pick(sorted(self.functions.values())), self.site(), (0,))
             return
         if ending == "returned":
             while self.stack:
@@ -416,7 +462,7 @@ def capture_streams(
     draw: Any, *, min_steps: int = 0, max_steps: int = 12, endings: Sequence[Ending] = ENDINGS
 ) -> list[Event]:
     """Captures that could have happened, header first; event k of the stream is item k."""
-    building = Building(draw)
+    building = Building(draw, announces=draw(st.booleans()))
     building.add(opened())
     building.add(
         CaptureRequested(

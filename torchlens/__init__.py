@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from projections.selector import Selector, contains, func, in_module, label, module, output, regex, where
     from torchlens import errors, options
     from torchlens.api import trace, wrapped
+    from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
     from torchlens.facade import Trace, TraceCaptureError
     from torchlens.journal_view import load, open_journal
@@ -38,6 +39,7 @@ __all__ = [
     "open_journal",
     "options",
     "output",
+    "postmortem",
     "regex",
     "trace",
     "where",
@@ -63,6 +65,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "open_journal": ("torchlens.journal_view", "open_journal"),
     "options": ("torchlens.options", None),
     "output": ("projections.selector", "output"),
+    "postmortem": ("torchlens.ending", "postmortem"),
     "regex": ("projections.selector", "regex"),
     "trace": ("torchlens.api", "trace"),
     "where": ("projections.selector", "where"),

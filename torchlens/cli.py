@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journal import TorchLensError
-from torchlens.commands import integrity, reading
+from torchlens.commands import integrity, postmortem, reading
 from torchlens.commands.parsing import Commands
 
 __all__ = ["main"]
 
-GROUPS = (reading, integrity)
+GROUPS = (reading, integrity, postmortem)
 """Files of commands, in the order of the help."""
 
 

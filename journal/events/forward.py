@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from journal.events.base import Event, Plain, Value, event
+from journal.events.base import At, Event, Plain, Value, event
 from journal.events.capture import Template
 
 MODE_GRAD: Final = 1
@@ -180,7 +180,10 @@ class ModuleRaised(Event):
 
 @event("op_started", version=1)
 class OpStarted(Event):
-    """A call is about to be made; written only where each event is committed before the next call."""
+    """A call is about to be made; written only where each event is committed before the next call.
+
+    It ends with an `OpExecuted`, `OpRaised` or `OpLeft`; calls made inside it begin and end before that.
+    """
 
     function: int
     site: int
@@ -229,6 +232,14 @@ class OpRaised(Event):
     inputs: tuple[int, ...]
     exception: str
     message: str
+
+
+@event("op_left", version=1)
+class OpLeft(Event):
+    """An announced call ended and is told by no event of its own: a call inside it was the op, or raised, or there
+    is no tensor in what it returned."""
+
+    started: At  # number of the event that announced it
 
 
 @event("branch_taken", version=1)

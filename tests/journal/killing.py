@@ -12,6 +12,7 @@ Rule   what a killed writer leaves is what was appended up to its last commit, o
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
 import json
 import os
@@ -42,8 +43,9 @@ DURABILITIES: Final = ("close", "batch", "event")
 SYNCS: Final = ("events", "all", "none")
 MODES: Final = tuple((durability, sync) for durability in DURABILITIES for sync in SYNCS)
 
-Program: TypeAlias = Literal["streams", "few", "traces"]
-"""What the writer runs: threads that fill several streams, a few calls one after the other, or a loop of traces."""
+Program: TypeAlias = str
+"""What the writer runs: "streams", threads that fill several; "few", some calls one after the other; "traces", a loop
+of captures; or any function that takes the job, as "module:function"."""
 
 Mark: TypeAlias = Literal["start", "opened", "closing", "closed"]
 """What the writer has just done when the time to its death begins."""
@@ -129,6 +131,10 @@ class Teller:
 
 
 def run(job: Job) -> None:
+    if ":" in job.program:
+        home, name = job.program.split(":")
+        getattr(importlib.import_module(home), name)(job)
+        return
     teller = Teller(job.said)
     teller.of_commits()
     set_limits(SEGMENT_BYTES=1 << 20)

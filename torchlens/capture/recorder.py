@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from journal.events import (
     MODE_AUTOCAST,
     MODE_INFERENCE,
+    At,
     BranchTaken,
     BufferSeen,
     BufferWritten,
@@ -32,6 +33,7 @@ from journal.events import (
     ModuleLeft,
     ModuleRaised,
     OpExecuted,
+    OpLeft,
     OpRaised,
     OpStarted,
     ParameterSeen,
@@ -382,10 +384,7 @@ class Recorder:
         same_as: int | None,
     ) -> tuple[Any, ...]:
         """A tensor without strided memory of its own: sparse, nested, compiled away."""
-        try:
-            shape: tuple[int, ...] = tuple(int(size) for size in tensor.shape)
-        except RuntimeError:
-            shape = ()
+        shape = shape_of(tensor)
         layout = None if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
         kind = type(tensor)
         return (
@@ -555,10 +554,11 @@ class Recorder:
         frame = _getframe(2)
         # A write to one tensor shows in the version of every tensor on its memory: ask the targets only.
         writable: dict[int, int | None] = {}
+        started: At | None = None
         with compat.NoTorchFunction():
             template, named = self.take(args, kwargs, inputs, tensors)
             if self._flight:
-                self._announce(function, template, named, inputs, tensors, frame)
+                started = self._announce(function, template, named, inputs, tensors, frame)
             for _, tensor in leaves(targets):
                 self.protect(tensor)
                 # A norm's kernel updates its statistics without counting a version.
@@ -571,11 +571,13 @@ class Recorder:
         try:
             result = function.original(*args, **kwargs)
         except BaseException as error:
-            self._call_raised(function, args, kwargs, error, start)
+            self._call_raised(function, args, kwargs, error, start, started)
             raise
         duration = monotonic_ns() - start
         if self.values != before and self._all_labelled(result):
+            self._left(started)
             return result
+        before = self.values
         with compat.NoTorchFunction():
             written = [
                 position
@@ -586,6 +588,8 @@ class Recorder:
             if written and not any(True for _ in leaves(result)):
                 shown = tensors[written[0]] if len(written) == 1 else [tensors[position] for position in written]
             self._executed(function, template, named, inputs, tensors, shown, start, duration, rng, written, frame)
+        if self.values == before:
+            self._left(started)
         return result
 
     def protect(self, tensor: Tensor) -> None:
@@ -607,25 +611,36 @@ class Recorder:
         inputs: list[int],
         tensors: list[Tensor],
         frame: Any,
-    ) -> None:
-        shapes = tuple((tuple(tensor.shape), DTYPE_WORD[tensor.dtype]) for tensor in tensors)
-        self.note(
-            OpStarted(
-                function=self._function(function),
-                site=self.sites.at(frame),
-                call=self.call,
-                args=template,
-                kwargs=named,
-                inputs=tuple(inputs),
-                shapes=shapes,
-            )
+    ) -> At:
+        """Say that a call is about to be made; the number of that event."""
+        event = OpStarted(
+            function=self._function(function),
+            site=self.sites.at(frame),
+            call=self.call,
+            args=template,
+            kwargs=named,
+            inputs=tuple(inputs),
+            shapes=tuple((shape_of(tensor), DTYPE_WORD[tensor.dtype]) for tensor in tensors),
         )
+        return self.writer.append(event, monotonic_ns())
+
+    def _left(self, started: At | None) -> None:
+        """An announced call has ended, and no event of its own says so."""
+        if started is not None:
+            self.note(OpLeft(started=started))
 
     def _call_raised(
-        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], error: BaseException, start: int
+        self,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        error: BaseException,
+        start: int,
+        started: At | None = None,
     ) -> None:
         if isinstance(error, Halt) or getattr(error, "_torchlens_capture", None) == self.number:
-            return  # an inner call has told
+            self._left(started)  # an inner call has told
+            return
         with contextlib.suppress(AttributeError, TypeError):
             error._torchlens_capture = self.number  # type: ignore[attr-defined]  # a mark of ours
         inputs: list[int] = []
@@ -823,16 +838,20 @@ class Recorder:
         with compat.NoTorchFunction():
             template, named = self.take(args, kwargs, inputs, tensors)
             versions = [compat.version_of(tensor) for tensor in tensors]
+            started: At | None = None
+            if self._flight:
+                started = self._announce(function, template, named, inputs, tensors, _getframe(2))
         self.paused += 1
         start = monotonic_ns()
         try:
             result = function.original(*args, **kwargs)
         except BaseException as error:
             self.paused -= 1
-            self._call_raised(function, args, kwargs, error, start)
+            self._call_raised(function, args, kwargs, error, start, started)
             raise
         self.paused -= 1
         duration = monotonic_ns() - start
+        before = self.values
         with compat.NoTorchFunction():
             written = [
                 position
@@ -842,6 +861,8 @@ class Recorder:
             self._executed(
                 function, template, named, inputs, tensors, result, start, duration, None, written, _getframe(2)
             )
+        if self.values == before:
+            self._left(started)
         return result
 
     def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -1028,6 +1049,14 @@ class Recorder:
         self._residents.clear()
         self._held_residents.clear()
         self._params.clear()
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """Its shape; () where it has no one shape, as a nested tensor."""
+    try:
+        return tuple(int(size) for size in tensor.shape)
+    except RuntimeError:
+        return ()
 
 
 def _has_changed(tensor: Tensor, version: int | None) -> bool:
