@@ -554,6 +554,13 @@ class Environment(Shelf):
             committed = self.last_commit(txn)[0]
         self.next_seq = max(committed, self.waiting.end_seq())
 
+    def withdraw(self, stream: StreamId) -> None:
+        super().withdraw(stream)
+        for chunk in self.waiting.of.pop(stream, ()):
+            self.waiting_rows -= chunk.count
+            self.waiting_bytes -= len(chunk.data)
+        self.recount()
+
     def flushed(self, writer: Writer) -> None:
         is_due = self.waiting_rows >= COMMIT_ROWS or self.waiting_bytes >= COMMIT_BYTES
         if writer.durability == "event" or (writer.durability == "batch" and is_due):

@@ -47,6 +47,9 @@ class StreamWriter(Protocol):
     stream: StreamId
     pending: list[Row]  # rows appended but not yet a chunk; may be appended to directly
     chunk_size: int  # flush when pending holds as many
+    is_patient: bool  # what the disk refuses to `append`, `flush` and `keep` is not raised but kept in `refusal`
+    refusal: JournalError | None  # the first of these; from then on only `keep`, `commit` and `close` ask the disk
+    num_unstored: int  # payloads whose bytes were refused
 
     @property
     def state(self) -> CaptureState:
@@ -83,7 +86,14 @@ class StreamWriter(Protocol):
         ...
 
     def keep(self, data: Buffer) -> int:
-        """Store a copy of any contiguous buffer's bytes and give the payload its number."""
+        """Store a copy of any contiguous buffer's bytes and give the payload its number.
+
+        Where a patient writer is refused, the number has no bytes.
+        """
+        ...
+
+    def store(self, data: Buffer) -> int | None:
+        """As `keep`; None, and no number, where a patient writer is refused."""
         ...
 
     def reserve(self) -> int:
@@ -244,9 +254,17 @@ class Shelf:
             stream = StreamId(self.stream_count())
             self.written_by = opened.written_by
             writer = self.writers[stream] = Writer(self, stream, opened, chunk_size, durability)
-            writer.append(opened, time_ns)
-            writer.flush()  # a chunk of its own, so that listing streams reads little
+            try:
+                writer.append(opened, time_ns)
+                writer.flush()  # a chunk of its own, so that listing streams reads little
+            except BaseException:
+                self.withdraw(stream)
+                raise
         return writer
+
+    def withdraw(self, stream: StreamId) -> None:
+        """Forget the newest stream, whose beginning was refused."""
+        del self.writers[stream]
 
     # reading
 
@@ -353,6 +371,9 @@ class Writer:
         self.machine: Machine[CaptureState] = Machine(CAPTURE, CaptureState.IDLE)
         self.user: JournalUser | None = None  # who opened it, and is held while it is open
         self.is_closing = False  # asked to close, which the disk may have refused so far
+        self.is_patient = False
+        self.refusal: JournalError | None = None
+        self.num_unstored = 0  # payloads whose bytes were refused
         self.closed = False
 
     @property
@@ -409,7 +430,20 @@ class Writer:
                     shelf.hold_fresh(chunk, rows[: chunk.count])
                 self.finish(*self.cut)
                 left -= chunk.count
-            shelf.flushed(self)
+            if self.refusal is None:
+                self.commit_if_due()
+
+    def commit_if_due(self) -> None:
+        try:
+            self.shelf.flushed(self)
+        except JournalError as exc:
+            self.endure(exc)
+
+    def endure(self, refusal: JournalError) -> None:
+        """Go on with what the disk has not taken, or raise it."""
+        if not self.is_patient:
+            raise refusal
+        self.refusal = self.refusal or refusal
 
     def finish(self, chunk: Chunk, first: Row, kept: Located | None) -> None:
         """Let go of what a chunk has taken. After an interrupt it is run again, so it looks before it deletes."""
@@ -426,8 +460,24 @@ class Writer:
         self.shelf.commit()
 
     def keep(self, data: Buffer) -> int:
+        number = self.placed(data)
+        return self.reserve() if number is None else number
+
+    def store(self, data: Buffer) -> int | None:
+        if self.refusal is None:
+            return self.placed(data)
+        self.num_unstored += 1
+        return None
+
+    def placed(self, data: Buffer) -> int | None:
+        """The number of a payload whose bytes the disk has taken; None where a patient writer is refused."""
         self.check()
-        place = self.shelf.payloads.write(data)
+        try:
+            place = self.shelf.payloads.write(data)
+        except JournalError as exc:
+            self.endure(exc)
+            self.num_unstored += 1
+            return None
         with self.counting:
             number = self.payload_end
             self.kept.append(Located(number, *place))

@@ -279,8 +279,10 @@ class Segments:
     def bytes_at(self, located: Located) -> bytearray | None:
         try:
             with self.lock:
-                if self.gathered and located.segment == self.segment:
-                    self.push_gathered()
+                at = located.offset - self.gathered_at
+                is_gathered = at >= 0 and at + located.nbytes <= len(self.gathered)
+                if self.gathered and located.segment == self.segment and is_gathered:
+                    return bytearray(memoryview(self.gathered)[at : at + located.nbytes])
                 file = self.reading.get(located.segment)
                 if file is None:
                     file = os.open(self.path(located.segment), os.O_RDONLY | os.O_CLOEXEC)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torchlens.api import trace, wrapped
     from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
-    from torchlens.facade import Trace, TraceCaptureError
+    from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
     from torchlens.options import CaptureOptions, JournalOptions
     from torchlens.selection import Selection
@@ -28,6 +28,7 @@ __all__ = [
     "TorchLensError",
     "Trace",
     "TraceCaptureError",
+    "TraceJournalError",
     "__version__",
     "contains",
     "errors",
@@ -54,6 +55,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "TorchLensError": ("torchlens.errors", "TorchLensError"),
     "Trace": ("torchlens.facade", "Trace"),
     "TraceCaptureError": ("torchlens.facade", "TraceCaptureError"),
+    "TraceJournalError": ("torchlens.facade", "TraceJournalError"),
     "__version__": ("torchlens.version", "VERSION"),
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),

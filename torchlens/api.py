@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import types
@@ -19,7 +20,7 @@ from torchlens.capture.model import FunctionModel, module_numbers
 from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, TorchLensWarning
-from torchlens.facade import Trace, TraceCaptureError
+from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
 from torchlens.options import CaptureOptions, JournalOptions, unavailable
 
 __all__ = ["trace", "wrapped"]
@@ -71,7 +72,9 @@ def trace(
         ConfigurationError: A keyword or option is not accepted; the code says which.
         CompatibilityError: This kind of model or tensor cannot be captured.
         CaptureError: ``reentrant_trace``, inside another capture of this thread.
-        JournalError: The journal cannot be written.
+        JournalError: The journal cannot be written, seen before the model ran.
+        TraceJournalError: A ``JournalError`` that was met while the model ran, which went on; ``exc.partial_trace``
+            holds the capture.
 
     Example:
         >>> import torch, torchlens as tl
@@ -118,13 +121,16 @@ def trace(
     try:
         captured = driver.capture(held, request)
     except BaseException:
-        held.close()  # there will be no trace to do it
+        with contextlib.suppress(JournalError):  # what ended the capture is told
+            held.close()  # there will be no trace to do it
         raise
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
     if isinstance(captured.error, (ConfigurationError, JournalError)):
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
-        raise TraceCaptureError.of(captured.error, made) from captured.error
+        raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
+    if captured.refusal is not None:
+        raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
     if isinstance(request.save, Selector) and not captured.kept_any:

@@ -20,6 +20,7 @@ import attrs
 import torch
 from torch import Tensor, nn
 
+from journal import JournalError
 from journal.events import (
     MODE_AUTOCAST,
     MODE_INFERENCE,
@@ -85,6 +86,8 @@ class Captured:
     handles: Handles
     output: Any = None
     error: Exception | None = None  # what the model raised
+    refusal: JournalError | None = None  # what the journal could not take
+    num_unstored: int = 0  # payloads of these
     stopped: bool = False
     kept_any: bool = False  # whether any payload was kept
 
@@ -160,10 +163,21 @@ def _capture(journal: Journal, request: Request) -> Captured:
             environment=_environment(),
         )
     )
+    writer.is_patient = True  # a full disk is no reason to leave a forward half way
     try:
-        return _run(journal, writer, request)
-    finally:
+        captured = _run(journal, writer, request)
+    except BaseException:
+        with contextlib.suppress(JournalError):  # what ended the capture is told, and closing is tried again
+            writer.close()
+        raise
+    try:
         writer.close()
+    except JournalError as exc:
+        captured.refusal = exc
+    captured.num_unstored = writer.num_unstored
+    if writer.num_unstored:
+        captured.refusal = captured.refusal or writer.refusal
+    return captured
 
 
 def _environment() -> tuple[tuple[str, str], ...]:
@@ -180,7 +194,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     described = describe(request.model, also_called=request.also_called)
     writer.append(described.event)
     on_disk = journal.path is not None
-    keeper = Keeper(writer.reserve, writer.keep if on_disk else None, detach=options.detach_saved_activations)
+    keeper = Keeper(writer.reserve, writer.store if on_disk else None, detach=options.detach_saved_activations)
     plan = Plan(request.save, described.addresses, layer_type, request.stop)
     recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
     captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes))
@@ -345,4 +359,3 @@ def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Pl
         values = tables.ops.column("value")
         recorder.settle(values[row] for row in plan.selector.rows(tables))
     writer.append(CaptureSettled(torch_restored=not wrap.wrappers().installed or bool(_kept_on)))
-    writer.commit()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import attrs
 
-from journal import Journal, StreamId
+from journal import Journal, JournalError, StreamId
 from projections import CaptureTables, Selector, fingerprint, invariants
 from projections.errors import over_events
 from projections.selector import label
@@ -47,7 +47,7 @@ from torchlens.view import LiveTensors, View
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceHealth"]
+__all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceHealth", "TraceJournalError"]
 
 MISSING: Final = object()
 """Stands for the return value of a model that did not return in this process."""
@@ -488,18 +488,47 @@ class TraceCaptureError(CaptureError, RuntimeError):
         self.partial_trace = partial_trace
 
     @staticmethod
-    def of(error: Exception, partial_trace: Trace) -> TraceCaptureError:
-        """The error for a model that raised ``error``."""
+    def of(error: Exception, partial_trace: Trace, refusal: JournalError | None = None) -> TraceCaptureError:
+        """The error for a model that raised ``error``, in a capture that its journal could not wholly take."""
         return _class_for(type(error))(  # type: ignore[arg-type]  # mypy takes a class for unhashable
             code="model_raised",
             problem=f"the model raised {type(error).__name__}: {message_of(error)}",
             remedy="see the cause; what was recorded before it is at exc.partial_trace",
             partial_trace=partial_trace,
+            refused=None if refusal is None else refusal.code,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         made, (_, *rest) = super().__reduce__()
         return made, (TraceCaptureError, *rest)
+
+
+class TraceJournalError(JournalError):
+    """The model ran to its end, but the journal could not take all of the capture.
+
+    Its code and cause are what the journal refused with. ``partial_trace`` can be read in this process: what the disk
+    has not taken is in memory. Its ``cleanup()`` tries once more to write it. A copy made by pickling has no trace.
+    """
+
+    partial_trace: Trace | None = None
+
+    def __init__(self, *, partial_trace: Trace | None = None, **facts: Any) -> None:
+        super().__init__(**facts)
+        self.partial_trace = partial_trace
+
+    @staticmethod
+    def of(refusal: JournalError, partial_trace: Trace, num_unstored: int) -> TraceJournalError:
+        """The error for a capture of which the journal has refused something, payloads among it."""
+        without = f", and {num_unstored} payloads have no bytes in it" if num_unstored else ""
+        return TraceJournalError(
+            code=refusal.code,
+            problem=f"the model ran to its end, but its journal could not take all of it{without}: {refusal.problem}",
+            remedy="read the capture at exc.partial_trace, whose cleanup() tries once more to store its events; "
+            f"for the next one: {refusal.remedy}",
+            partial_trace=partial_trace,
+            num_unstored=num_unstored,
+            path=partial_trace.journal.path,
+        )
 
 
 @functools.lru_cache(maxsize=256)

@@ -401,6 +401,53 @@ def test_what_the_disk_refuses_is_kept_and_written_later(path: Path, durability:
     one.close()
 
 
+@pytest.mark.parametrize("durability", ["batch", "close", "event"])
+def test_a_patient_writer_is_told_by_commit_what_the_disk_refused(path: Path, durability: Durability) -> None:
+    one = open_for_writing(path, durability=durability, sync="none")
+    writer = one.open_stream(opened())
+    writer.is_patient = True
+    with no_file_longer_than(64 << 10):
+        for number in range(5000):
+            writer.append(branch(number))
+        assert writer.store(bytes(1 << 20)) is None
+        assert writer.keep(bytes(1 << 20)) == 0  # a number without bytes
+        assert writer.store(b"small") is None  # the disk is asked no more
+        assert writer.refusal is not None
+        assert writer.refusal.code == "journal_write_failed"
+        assert writer.num_unstored == 3
+        assert code_of(lambda: one.payload(writer.stream, 0)) == "payload_not_stored"
+        assert values(one) == list(range(5000))
+        assert code_of(writer.commit) == "journal_write_failed"
+        assert code_of(writer.close) == "journal_write_failed"
+    writer.close()
+    one.close()
+    one = open_for_reading(path)
+    assert values(one) == list(range(5000))
+    one.close()
+
+
+def test_gathered_payloads_can_be_read_though_the_disk_refuses_them(path: Path) -> None:
+    one = open_for_writing(path, durability="close", sync="none")
+    writer = one.open_stream(opened())
+    with no_file_longer_than(0):
+        numbers = [writer.keep(payload_bytes(number)) for number in range(20)]
+        assert [bytes(one.payload(writer.stream, number)) for number in numbers] == list(map(payload_bytes, numbers))
+    one.close()
+
+
+def test_a_stream_whose_first_commit_is_refused_is_none(path: Path) -> None:
+    one = open_for_writing(path, durability="event", sync="none")
+    with no_file_longer_than(4096):
+        assert code_of(lambda: one.open_stream(opened("refused"))) == "journal_write_failed"
+        assert one.streams() == []
+    writer = one.open_stream(opened("taken"))
+    assert [(info.stream, info.opened.label) for info in one.streams()] == [(writer.stream, "taken")]
+    one.close()
+    one = open_for_reading(path)
+    assert [info.opened.label for info in one.streams()] == ["taken"]
+    one.close()
+
+
 def test_a_full_map_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal.lmdb_log, "MAP_SIZE", 256 << 10)
     one = open_for_writing(path, sync="none")

@@ -27,13 +27,14 @@ class Keeper:
 
     Args:
         reserve: Gives the number of a payload whose tensor stays in this process.
-        store: Stores bytes and gives their payload number; None keeps payloads in memory.
+        store: Stores bytes and gives their payload number, or None where the disk refuses: those stay in memory, as
+            all do without a store.
         detach: Cut kept values from the autograd graph.
     """
 
     __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "exposed", "kept_any", "pins")
 
-    def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int] | None, *, detach: bool) -> None:
+    def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int | None] | None, *, detach: bool) -> None:
         self._reserve = reserve
         self._store = store
         self._detach = detach
@@ -107,10 +108,12 @@ class Keeper:
         if packed is None:
             return None
         data, strides, in_memory_order = packed
-        number = self._store(data)
+        stored = self._store(data)
+        if stored is None:
+            return None
         if storage is not None and in_memory_order:
-            self._regions[storage] = (number, int(tensor.storage_offset()), tensor.numel(), tensor.dtype)
-        return (number, 0, strides)
+            self._regions[storage] = (stored, int(tensor.storage_offset()), tensor.numel(), tensor.dtype)
+        return (stored, 0, strides)
 
 
 def reach(tensor: Tensor) -> int:
