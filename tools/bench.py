@@ -13,6 +13,9 @@ Each sample follows an untimed bare forward, so that all find the same caches an
 other process too. A trace is timed until it is returned and, where records are read, until its tables are there; it is
 cleaned up before the next is timed. The wrappers go on and off within every timed trace, except in
 the rows that stand inside ``tl.wrapped()``.
+
+The row "held open" appends to one journal that someone else keeps open too, as a training loop does. The rows by event
+and with sync="all" wait for the disk at every commit, so each is sampled once a round; ``--no-slow`` leaves them out.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ sys.path.insert(0, str(ROOT))
 from bench_models import MODELS, build  # noqa: E402 (the peer's process must find it beside this file)
 
 import torchlens as tl  # noqa: E402 (this tree's, also where it is not installed)
+from journal import LmdbJournal, open_for_writing  # noqa: E402 (likewise)
+from journal.lmdb_log import Durability, Sync  # noqa: E402 (likewise)
 
 QUIET: Final = 0.15  # of one core, used by others
 ROUND_SECONDS: Final = 0.3  # a round is repeated within itself up to this, as /proc/stat counts in 10 ms
@@ -55,7 +60,16 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "events and records": {"save": [], "read": True, "stored": False},
     "every payload in memory": {"save": None, "read": True, "stored": False},
     "every payload in a journal": {"save": None, "read": True, "stored": True},
+    "every payload in a journal, held open": {"save": None, "read": True, "stored": True, "held": True},
 }
+
+SLOW_WAYS: Final[dict[str, dict[str, Any]]] = {
+    "every payload in a journal, by event": {"save": None, "read": True, "stored": True, "durability": "event"},
+    "every payload in a journal, sync all": {"save": None, "read": True, "stored": True, "sync": "all"},
+}
+
+HELD_BYTES: Final = 2 << 30
+"""A journal that is held open is begun anew when it has grown to this."""
 
 
 class Ours:
@@ -66,6 +80,7 @@ class Ours:
         self.grad = grad
         self.folder = folder
         self.num_traces = 0
+        self.held: LmdbJournal | None = None
 
     def bare(self) -> int:
         with torch.set_grad_enabled(self.grad):
@@ -75,25 +90,53 @@ class Ours:
         del out  # its graph goes after the clock stopped, as that of a trace does
         return spent
 
-    def traced(self, *, save: Any, read: bool, stored: bool) -> int:
+    def traced(
+        self,
+        *,
+        save: Any,
+        read: bool,
+        stored: bool,
+        held: bool = False,
+        durability: Durability = "batch",
+        sync: Sync = "events",
+    ) -> int:
         self.num_traces += 1
-        path = self.folder / f"{self.num_traces}.journal" if stored else None
+        path = Path(self.held_open().path) if held else self.folder / f"{self.num_traces}.journal"
+        journal = tl.JournalOptions(path, durability=durability, sync=sync) if stored else None
         with torch.set_grad_enabled(self.grad):
             start = time.perf_counter_ns()
-            trace = tl.trace(self.model, self.x, save=save, journal=path)
+            trace = tl.trace(self.model, self.x, save=save, journal=journal)
             if read:
                 read_tables(trace)
             spent = time.perf_counter_ns() - start
         trace.cleanup()
-        if path is not None:
+        if stored and not held:
             shutil.rmtree(path)
         return spent
+
+    def held_open(self) -> LmdbJournal:
+        """The journal that is open all the time, begun anew where it has grown too large."""
+        if self.held is not None and size_of(Path(self.held.path)) > HELD_BYTES:
+            self.close()
+        if self.held is None:
+            self.held = open_for_writing(self.folder / "held.journal")
+        return self.held
+
+    def close(self) -> None:
+        if self.held is not None:
+            self.held.close()
+            shutil.rmtree(self.held.path)
+            self.held = None
 
     def num_ops(self) -> int:
         trace = tl.trace(self.model, self.x, save=[])
         count = int(trace.num_ops)
         trace.cleanup()
         return count
+
+
+def size_of(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def read_tables(trace: Any) -> None:
@@ -168,7 +211,7 @@ Round = dict[str, float]
 """Median nanoseconds of each way of running."""
 
 
-def one_round(ours: Ours, peer: PeerProcess | None, inner: int) -> Round:
+def one_round(ours: Ours, peer: PeerProcess | None, inner: int, *, slow: bool) -> Round:
     samples: dict[str, list[int]] = defaultdict(list)
 
     def sample(name: str, run: Callable[[], int]) -> None:
@@ -186,6 +229,8 @@ def one_round(ours: Ours, peer: PeerProcess | None, inner: int) -> Round:
             sample("wrapped: bare", ours.bare)
             for name, way in WAYS.items():
                 sample(f"wrapped: {name}", lambda way=way: ours.traced(**way))
+    for name, way in SLOW_WAYS.items() if slow else ():
+        sample(name, lambda way=way: ours.traced(**way))
     if peer is not None:
         for mode in ("bare", "nothing", "everything"):
             sample(f"peer: {mode}", lambda mode=mode: peer.run(mode))
@@ -213,14 +258,17 @@ def ratio(rounds: list[Round], above: str, below: str) -> float:
     return statistics.median(one[above] / one[below] for one in rounds)
 
 
-def measure(name: str, *, grad: bool, wanted: int, peer: PeerProcess | None, folder: Path) -> dict[str, Any]:
+def measure(
+    name: str, *, grad: bool, wanted: int, peer: PeerProcess | None, folder: Path, slow: bool
+) -> dict[str, Any]:
     ours = Ours(name, grad=grad, folder=folder)
     num_ops = ours.num_ops()
     if peer is not None:
         peer.ask(build=name, grad=grad)
-    warm = [sum(one_round(ours, None, 1).values()) for _ in range(3)]
+    warm = [sum(one_round(ours, None, 1, slow=False).values()) for _ in range(3)]
     inner = max(1, min(50, round(1e9 * ROUND_SECONDS / min(warm))))
-    rounds, counts = quiet_rounds(lambda: one_round(ours, peer, inner), peer, wanted)
+    rounds, counts = quiet_rounds(lambda: one_round(ours, peer, inner, slow=slow), peer, wanted)
+    ours.close()
     rows = {}
     for way in rounds[0]:
         times = [one[way] for one in rounds]
@@ -277,7 +325,7 @@ def growth_of(size: int) -> dict[str, Any]:
         trace.cleanup()
         path = Path(folder) / "size.journal"
         tl.trace(ours.model, ours.x, save=[], journal=path).cleanup()
-        stored = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        stored = size_of(path)
         rounds, counts = quiet_rounds(lambda: growth_round(ours, max(1, 20_000 // size)), None, 5)
     middle = {way: statistics.median(one[way] for one in rounds) / size / 1e3 for way in rounds[0]}
     return {
@@ -388,6 +436,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--models", default=",".join(MODELS), help="comma-separated")
     parser.add_argument("--rounds", type=int, default=12, help="quiet rounds wanted per model")
     parser.add_argument("--no-grad", action="store_true", help="run everything under torch.no_grad()")
+    parser.add_argument("--no-slow", action="store_true", help="leave out the rows that wait for the disk")
     parser.add_argument("--growth", action="store_true", help="only the loop, at three sizes")
     parser.add_argument("--growth-of", type=int, metavar="OPS", help="one size, as JSON")
     parser.add_argument("--peer", metavar="PYTHON", help="a Python that has TorchLens 2.36.1")
@@ -415,7 +464,14 @@ def main() -> None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             found["models"] = []
             for name in options.models.split(","):
-                row = measure(name, grad=not options.no_grad, wanted=options.rounds, peer=peer, folder=folder)
+                row = measure(
+                    name,
+                    grad=not options.no_grad,
+                    wanted=options.rounds,
+                    peer=peer,
+                    folder=folder,
+                    slow=not options.no_slow,
+                )
                 found["models"].append(row)
                 show_model(console, row)
     if options.json:
