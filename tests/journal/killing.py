@@ -299,7 +299,9 @@ class Nursery:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
-        return int(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        assert answer, "the nursery has ended; its standard error says why"
+        return int(answer)
 
     def start(self, job: Job) -> Child:
         Path(job.said).unlink(missing_ok=True)

@@ -220,6 +220,16 @@ def test_a_model_runs_to_its_end_on_a_full_disk_and_its_trace_can_be_read(
     assert [len(stream["events"]) for stream in elsewhere(path)] == [len(events)] * 2
 
 
+def test_the_error_of_a_refused_capture_can_be_sent_without_its_trace(model: Deep, tmp_path: Path) -> None:
+    with no_file_longer_than(MEBIBYTE):
+        error, trace = refused_trace(model, options(tmp_path / "run.journal", "close"))
+    rebuild, arguments = error.__reduce__()[:2]
+    again: Any = rebuild(*arguments)
+    assert (type(again), str(again), again.fields) == (tl.TraceJournalError, str(error), error.fields)
+    assert again.partial_trace is None
+    trace.cleanup()
+
+
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_a_model_runs_to_its_end_with_a_full_map(model: Deep, tmp_path: Path, durability: str) -> None:
     path = tmp_path / "run.journal"
