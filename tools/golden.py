@@ -1,0 +1,106 @@
+"""Make the golden journal anew: ``python tools/golden.py``.
+
+Until version 0.1 is tagged the schema may change without an upcaster, and whoever changes it runs this and says so in
+CHANGELOG under "Stored format". Afterwards a golden journal is made once for each released schema and kept: this
+writes the newest one, and those before it must go on projecting to what their manifests say (CONTRIBUTING, "Change
+an event").
+
+The models run under the file name ``models.py``, so that no path of this machine is stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import torchlens as tl
+from journal import open_for_reading
+from journal.events import EVENTS_BY_NAME
+from journal.wire import FORMAT
+from tests.golden import EVENTS, GOLDEN, JOURNAL, MANIFEST, OF_A_PROCESS, described, write_portable
+
+
+def models() -> Any:
+    """The models, as if they had been imported from the folder they are in."""
+    module = ModuleType("models")
+    sys.modules["models"] = module
+    SourceFileLoader("models", "models.py").exec_module(module)
+    return module
+
+
+def capture_all(path: Path, models: Any) -> None:
+    """Append every capture."""
+    image = torch.linspace(-1, 1, 32).reshape(2, 1, 4, 4)
+    line = torch.linspace(-1, 1, 3)
+
+    def capture(name: str, model: Callable[..., Any], *inputs: Any, durability: Any = "batch", **asked: Any) -> None:
+        options = tl.JournalOptions(path, durability=durability)
+        try:
+            tl.trace(model, *inputs, journal=options, name=name, **asked).cleanup()
+        except tl.TraceCaptureError as exc:
+            if exc.partial_trace is not None:
+                exc.partial_trace.cleanup()
+        except KeyboardInterrupt:
+            if name != "interrupted":
+                raise
+
+    capture("static", models.ConvNet(), image, tags=("image", "training"))
+    capture("loop", models.Loop(), [line, torch.zeros(3)])
+    capture("unregistered", models.Hidden(), line.reshape(1, 3), capture=tl.CaptureOptions(random_seed=7))
+    capture("broken", models.Broken(), line, save="none")
+    capture("halted", models.ConvNet(), image, stop_after="norm")
+    capture("interrupted", models.Interrupted(), line)
+    capture("constants", models.constants, [torch.linspace(0, 1, 6).reshape(2, 3)], {"bias": torch.ones(2, 1)})
+    capture("kept later", models.Loop(), [line, torch.zeros(3)], save=tl.label("tanh_1_6:2"))
+    capture("flight", models.ConvNet(), image, durability="event", save="none")
+    capture("unwatched", models.unwatched, line.requires_grad_())
+
+
+def make(folder: Path) -> None:
+    """Write the journal, its portable form and the manifest."""
+    path = folder / JOURNAL
+    sys.dont_write_bytecode = True
+    before = Path.cwd()
+    os.chdir(GOLDEN)
+    try:
+        capture_all(path, models())
+    finally:
+        os.chdir(before)
+    shutil.rmtree(GOLDEN / JOURNAL, ignore_errors=True)
+    shutil.copytree(path, GOLDEN / JOURNAL, ignore=shutil.ignore_patterns(*OF_A_PROCESS))
+    journal = open_for_reading(path)
+    write_portable(journal, GOLDEN / EVENTS)
+    facts = {
+        "format": FORMAT,
+        "events": {name: cls.event_version for name, cls in EVENTS_BY_NAME.items()},
+        "captures": described(journal),
+    }
+    journal.close()
+    (GOLDEN / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def main() -> int:
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0]).parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder))
+    files = [GOLDEN / EVENTS, GOLDEN / MANIFEST, *(file for file in (GOLDEN / JOURNAL).rglob("*") if file.is_file())]
+    for file in files:
+        print(f"{file.stat().st_size:>8}  {file.relative_to(GOLDEN)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
