@@ -32,6 +32,7 @@ READ_SIDE = (
     "facade",
     "journal_view",
     "lookup",
+    "printable",
     "quantities",
     "records",
     "selection",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from torchlens.errors import LookupRefused
 from torchlens.lookup import KINDS, LABELS, at_position, is_number, sliced
+from torchlens.printable import printable
 from torchlens.tabular import COLUMNS, data_frame
 from torchlens.view import View
 
@@ -151,7 +152,7 @@ class Accessor(Sequence[R], Generic[R]):
 
     def __repr__(self) -> str:
         count = len(self)
-        shown = ", ".join(self.labels[:5])
+        shown = printable(", ".join(map(str, self.labels[:5])))
         more = ", ..." if count > 5 else ""
         return f"<{count} {KINDS[self.table_name]}{'' if count == 1 else 's'}{': ' + shown + more if count else ''}>"
 

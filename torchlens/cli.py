@@ -18,6 +18,7 @@ from contextlib import suppress
 from journal import TorchLensError
 from torchlens.commands import integrity, postmortem, reading
 from torchlens.commands.parsing import Commands
+from torchlens.printable import printable
 
 __all__ = ["main"]
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = asked.answer(asked) or 0
         sys.stdout.flush()
     except TorchLensError as exc:
-        print(f"torchlens: {exc}", file=sys.stderr)
+        print(f"torchlens: {printable(str(exc))}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader has seen enough
         let_go_of_output()

@@ -38,6 +38,7 @@ from torchlens.errors import (
     message_of,
 )
 from torchlens.lookup import Found
+from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 from torchlens.records import RECORDS, Buffer, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
 from torchlens.selection import Selection
@@ -392,7 +393,8 @@ class Trace(View):
             depth: Deepest level of the tree to show; None shows as many levels as fit in ``max_rows``.
             max_rows: Most lines of the tree.
         """
-        return summary(self.tables, depth=depth, max_rows=max_rows)
+        with over_events():
+            return summary(self.tables, depth=depth, max_rows=max_rows)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per op; needs pandas."""
@@ -466,7 +468,7 @@ class Trace(View):
         if self.is_cleaned_up:
             return "<Trace, cleaned up>"
         ops = self.num_ops
-        return f"<Trace {self.trace_label}: {ops} op{'' if ops == 1 else 's'}, {self.status}>"
+        return printable(f"<Trace {self.trace_label}: {ops} op{'' if ops == 1 else 's'}, {self.status}>")
 
     def _repr_html_(self) -> str:
         text = repr(self) if self.is_cleaned_up else self.summary()

@@ -19,6 +19,7 @@ from projections.sites import FRAME
 from torchlens.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
 from torchlens.errors import AmbiguousReadError, IndexOutOfRange
 from torchlens.lookup import LABELS
+from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 from torchlens.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.view import View
@@ -55,7 +56,7 @@ class Record:
         return hash((id(self.trace), self.table_name, self.row))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>"
+        return printable(f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>")
 
     def about(self) -> str:
         """What the short form says behind the label."""

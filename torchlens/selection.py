@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, overload
 
 from torchlens.errors import SelectionError
 from torchlens.lookup import at_position, sliced
+from torchlens.printable import printable
 from torchlens.records import Op
 from torchlens.view import View
 
@@ -91,7 +92,7 @@ class Site:
         return hash((id(self.trace), self.row))
 
     def __repr__(self) -> str:
-        return f"<Site {self.label} {self.shape}>"
+        return f"<Site {printable(self.label)} {self.shape}>"
 
 
 class Selection(Sequence[Site]):
@@ -199,5 +200,5 @@ class Selection(Sequence[Site]):
 
     def __repr__(self) -> str:
         count = len(self.sites)
-        shown = ", ".join(self.labels()[:5]) + (", ..." if count > 5 else "")
+        shown = printable(", ".join(self.labels()[:5])) + (", ..." if count > 5 else "")
         return f"<Selection of {count} site{'' if count == 1 else 's'}{': ' + shown if count else ''}>"

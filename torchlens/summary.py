@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from projections import CaptureTables
+from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 
 __all__ = ["SummaryText", "summary"]
@@ -115,8 +116,7 @@ def shapes(tables: CaptureTables, rows: Sequence[int]) -> str:
 
 def cut(text: str, width: int) -> str:
     """At most so many characters; one that would move or recolour the terminal is spelled out."""
-    if not text.isprintable():
-        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    text = printable(text)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -61,7 +61,8 @@ def torch_dtype(word: str) -> Any:
         import torch  # for cost: tables are read without torch
     except ModuleNotFoundError:
         return word
-    return getattr(torch, str(word), word)
+    found = vars(torch).get(str(word))  # not getattr: some names of torch import a package when they are asked for
+    return found if isinstance(found, torch.dtype) else word
 
 
 def torch_dtypes(words: tuple[str | None, ...]) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from journal.events import Event
 from journal.events.template import LONG_TEXT
+from torchlens.printable import printable
 
 T = TypeVar("T")
 
@@ -44,7 +45,8 @@ def plain(value: Any) -> Any:
 
 
 def write_json(value: Any, *, one_line: bool = False) -> None:
-    sys.stdout.write(json.dumps(plain(value), indent=None if one_line else 1) + "\n")
+    text = json.dumps(plain(value), indent=None if one_line else 1)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
 
 
 def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:
@@ -71,6 +73,11 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else str(plain_text(value))
 
 
+def fact(value: Any) -> Text:
+    """A value in a cell that is not cut."""
+    return Text("-" if value is None else printable(shown(value)))
+
+
 def plain_text(value: Any) -> Any:
     """A stored value as people read it; long text by its beginning."""
     if isinstance(value, tuple) and len(value) == 3 and value[0] == LONG_TEXT:
@@ -79,7 +86,7 @@ def plain_text(value: Any) -> Any:
 
 
 def cut(text: str) -> str:
-    flat = text.replace("\n", " ")
+    flat = printable(text[: 8 * LONGEST_CELL].replace("\n", " "))
     return flat if len(flat) <= LONGEST_CELL else flat[: LONGEST_CELL - 1] + "…"
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.table import Table
-from rich.text import Text
 
 from journal import JournalError, StreamInfo
 from torchlens.commands.parsing import Commands, count
@@ -20,6 +19,7 @@ from torchlens.commands.printing import (
     cell,
     clock,
     cut,
+    fact,
     milliseconds,
     shown,
     shown_progress,
@@ -83,7 +83,7 @@ def info(asked: argparse.Namespace, view: JournalView) -> None:
             value = ", ".join(value)
         elif name == "bytes_on_disk":
             value = Bytes(value)
-        table.add_row(name.replace("_", " "), Text(str(value) if value is not None else "-"))
+        table.add_row(name.replace("_", " "), fact(value))
     write_table(table)
 
 
