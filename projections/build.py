@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import attrs
 
+from projections.bounds import require_bounded
 from projections.cache import Cache
 from projections.course import COURSE, Course
 from projections.errors import over_events
@@ -255,4 +256,6 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     values = (kept.by_value(), dict(pairs(graph.constants)))
     forward = Forward(source, head, words, course, rows, calls, names, *values)
     orphans = Forward(source, head, words, course, islands, calls, names, *values, orphaned=True)
+    for part in (forward, orphans):
+        require_bounded(part)
     return CaptureTables(forward, orphans)

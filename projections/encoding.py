@@ -19,8 +19,9 @@ from typing import Any, Final, cast
 import msgpack
 
 from projections.arguments import is_tuple
+from projections.bounds import require_writable
 from projections.build import CaptureTables
-from projections.errors import EncodingError
+from projections.errors import EncodingError, over_events
 from projections.tables import Table
 
 VERSION: Final = 1
@@ -55,7 +56,14 @@ def encode(tables: CaptureTables) -> bytes:
 
 
 def pieces(tables: CaptureTables) -> Iterator[bytes]:
-    """The canonical bytes, a column at a time: all at once they may be large."""
+    """The canonical bytes, a column at a time: all at once they may be large.
+
+    Raises:
+        JournalError: ``records_too_large``, and what reading the columns raises.
+    """
+    for table in (tables.ops, tables.orphans):
+        with over_events():
+            require_writable(table.context)
     yield header(len(tables.all))
     for table in tables.all.values():
         names = written(table)

@@ -489,10 +489,18 @@ class Forward:
 
     def origin(self, row: int) -> int:
         """The row whose value a row shows: outputs and ``identity`` rows show that of their parent."""
-        function, parents, value = self.rows.function, self.rows.parents, self.rows.value
-        while function[row] in SHOWING and parents.length(row) and value[row] not in self.constants:
-            row = parents.items[parents.ends[row]]
-        return row
+        return self.origins.get(row, row)
+
+    @cached_property
+    def origins(self) -> dict[int, int]:
+        """``origin`` of each row that shows another's value; a row stands behind its parents."""
+        made: dict[int, int] = {}
+        parents, value = self.rows.parents, self.rows.value
+        for row in self.of_kind(*SHOWING):
+            if parents.length(row) and value[row] not in self.constants:
+                parent = parents.items[parents.ends[row]]
+                made[row] = made.get(parent, parent)
+        return made
 
     def described_at(self, row: int) -> int:
         """The event that describes the value of a row, NOWHERE if there is none. Takes an origin."""

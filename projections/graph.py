@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from journal.events import (
+    DESCRIPTION,
     BranchTaken,
     BufferSeen,
     BufferWritten,
@@ -58,6 +59,14 @@ ROOT_MODULE: Final = 0
 
 AHEAD: Final = 1 << 16
 """How far the number of a value may be beyond those that events have told of: a number costs memory."""
+
+NESTED: Final = 1 << 14
+"""How many module calls may be inside each other: leaving one out of turn looks through them."""
+
+SPREAD: Final = 1 << 21
+SPREAD_EACH: Final = 64
+"""Edges there may be when a call with many arguments and many results comes, and as many more for each row: every
+result has every argument for a parent, so a short event can bring about many."""
 
 
 Left: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
@@ -240,6 +249,10 @@ def op_executed(
             graph.uses += (row, number)
         return
     end = len(parents)
+    if set(map(len, outputs)) - {len(DESCRIPTION)}:
+        raise contradictory("a result is not described in full")
+    if end - start > SPREAD_EACH and end + count * (end - start) > SPREAD + SPREAD_EACH * (row + count):
+        raise contradictory(f"each of {count} results of a call would come from {end - start} values")
     for slot in range(count):
         if slot:
             parents += parents[start:end]
@@ -272,6 +285,8 @@ def module_entered(
     writers: tuple[int | None, ...] | None,
 ) -> None:
     stack = graph.stack
+    if len(stack) >= NESTED:
+        raise contradictory(f"more than {NESTED} module calls are inside each other")
     call = len(graph.call_inputs)
     outer = stack[-1] if stack else NOWHERE
     graph.calls += (module, outer, at, time_ns, NOWHERE if site is None else site, graph.count)
@@ -314,7 +329,7 @@ def leave(graph: Graph, call: int) -> tuple[int, ...]:
     stack = graph.stack
     if stack and stack[-1] == call:
         stack.pop()
-    elif call in stack:  # calls of several threads may be left out of turn
+    elif call in graph.open:  # calls of several threads may be left out of turn
         stack.remove(call)
     elif not 0 <= call < len(graph.call_inputs):
         raise contradictory(f"module call {call} is left, and was not entered")

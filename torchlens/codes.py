@@ -95,6 +95,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "record_lookup_index_out_of_range": "IndexOutOfRange",
         "record_lookup_not_found": "LookupRefused",
         "recovery_target_taken": "JournalError",
+        "records_too_large": "JournalError",
         "reentrant_trace": "CaptureError",
         "row_malformed": "JournalError",
         "save_matched_nothing": "TorchLensWarning",
