@@ -27,6 +27,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import stat
 import struct
 import time
 import weakref
@@ -330,6 +331,7 @@ class Environment(Shelf):
                 )
             if not (self.folder / "data.mdb").is_file():
                 raise self.not_a_journal("it has no data.mdb")
+            self.require_own_files()
             if file_length(self.folder / "data.mdb") == 0:
                 raise self.not_a_journal("its data.mdb is empty, as where its maker was killed")
         self.connect(writing=False)
@@ -352,6 +354,7 @@ class Environment(Shelf):
             if file_length(self.folder / "data.mdb") == 0 and any(map(file_length, self.segments.files())):
                 raise self.not_a_journal("it has no events, but segments with payloads")
             self.folder.mkdir(parents=True, exist_ok=True)
+            self.require_own_files()
             lease = Lease(self.folder / "writer.lease")
         try:
             self.connect(writing=True)
@@ -368,6 +371,20 @@ class Environment(Shelf):
         self.lease = lease
         self.machine.step(WriterStep.REOPEN)
         FLUSHER.keep(self)
+
+    def require_own_files(self) -> None:
+        """Refuse links and devices in the place of files that are written, by LMDB too when it reads.
+
+        A link would let a journal from elsewhere change any file of its reader.
+        """
+        for name in ("data.mdb", "lock.mdb", "writer.lease", "segments"):
+            path = self.folder / name
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue
+            if not (stat.S_ISDIR(mode) if name == "segments" else stat.S_ISREG(mode)):
+                raise self.not_a_journal(f"its {name} is a link, or no {'directory' if name == 'segments' else 'file'}")
 
     def write_too(self, sync: Sync) -> None:
         """A user that writes joins: open for writing if nobody wrote, and flush as much as the strictest asks."""
@@ -778,7 +795,7 @@ class Lease:
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             self.lock()
             os.ftruncate(self.file, 0)

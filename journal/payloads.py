@@ -10,6 +10,7 @@ Not   which number has which place (log.py), or what the bytes mean: the event t
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -33,6 +34,9 @@ GATHERED_BYTES: Final = 1 << 20
 
 ALLOCATED_BYTES: Final = 64 << 20
 """Room asked for ahead in a growing segment; what is not used is given back when it ends."""
+
+READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""How a segment is opened: a link is refused, and a pipe in its place, which would wait for a writer, is not."""
 
 KEEP_SIZE: Final = 1
 """Flag of `fallocate`: the file's length stays as it is."""
@@ -120,6 +124,8 @@ class Segments:
         with self.lock, write_failures(self.folder):
             self.folder.mkdir(exist_ok=True)
             for file in self.files():
+                if not stat.S_ISREG(file.lstat().st_mode):
+                    raise OSError(errno.EINVAL, "a segment is a link, or no file", str(file))
                 number = int(file.stem) if file.stem.isdecimal() else -1
                 if number > segment:
                     file.unlink()
@@ -232,7 +238,8 @@ class Segments:
             self.segment += 1
             self.offset = 0
         self.allocated = 0
-        self.writing = os.open(self.path(self.segment), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self.writing = os.open(self.path(self.segment), flags, 0o644)
 
     def end_segment(self) -> None:
         """Give back room that was asked for and not used."""
@@ -285,9 +292,8 @@ class Segments:
                     return bytearray(memoryview(self.gathered)[at : at + located.nbytes])
                 file = self.reading.get(located.segment)
                 if file is None:
-                    file = os.open(self.path(located.segment), os.O_RDONLY | os.O_CLOEXEC)
-                    self.reading[located.segment] = file
-                if os.fstat(file).st_size < located.offset + located.nbytes:
+                    file = self.reading[located.segment] = os.open(self.path(located.segment), READING)
+                if not stat.S_ISREG(os.fstat(file).st_mode) or os.fstat(file).st_size < located.offset + located.nbytes:
                     return None
                 data = bytearray(located.nbytes)
                 view = memoryview(data)

@@ -25,6 +25,9 @@ EACH: Final = 1 << 13
 ITEM: Final = 16
 """What an item of a list takes beside its characters."""
 
+BELOW: Final = 8
+"""Columns of a module that gather what stands in the modules below it."""
+
 KEYS: Final = 12
 """Texts of an op that have its function's name in them: labels, lookup keys and the function itself."""
 
@@ -41,7 +44,7 @@ def require_bounded(forward: Forward) -> None:
         for module in words.modules
     ]
     weight = total(rows.function, function_weights(forward)) + total(forward.calls.module, modules)
-    weight += ITEM * (len(rows.parents.items) + sum(call_depths(forward)) + sum(nesting(forward)))
+    weight += ITEM * (len(rows.parents.items) + sum(call_depths(forward)) + BELOW * sum(nesting(forward)))
     require(forward, weight)
 
 

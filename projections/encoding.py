@@ -69,7 +69,9 @@ def pieces(tables: CaptureTables) -> Iterator[bytes]:
         names = written(table)
         yield header(4) + pack(VERSION) + pack(table.name) + pack(len(table)) + header(len(names))
         for name in names:
-            yield header(2) + pack(name) + pack([plain(cell) for cell in table.column(name)])
+            with over_events():  # a cell may be nested deeper than Python calls
+                column = pack([plain(cell) for cell in table.column(name)])
+            yield header(2) + pack(name) + column
 
 
 def written(table: Table[Any]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import random
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ import msgpack
 
 from journal import At, LmdbJournal, Row, Seq, StreamId, TorchLensError, open_for_reading
 from journal.events import StreamOpened, event_class
+from journal.lmdb_log import OPEN
 from journal.wire import FORMAT, Chunk, Located
 from projections import invariants
 from tests.golden import GOLDEN, portable
@@ -99,6 +101,15 @@ def write(path: Path, rows: Sequence[Row], payloads: Sequence[bytes] = ()) -> Pa
     with writing(path) as made:
         made.rows(rows, payloads=payloads)
     return path
+
+
+def let_go(path: Path) -> None:
+    """Close a journal whose writer was refused, without another try at exit."""
+    environment = OPEN.pop(os.path.realpath(path), None)
+    if environment is not None:
+        environment.shut()
+        if environment.lease is not None:
+            environment.lease.release()
 
 
 @contextlib.contextmanager

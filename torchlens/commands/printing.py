@@ -26,17 +26,22 @@ WIDTH_OF_PIPE: Final = 200
 
 LONGEST_CELL: Final = 100
 
+DEEPEST: Final = 200
+"""Levels of arrays that are written: Python's own limit is not far above, and programs that read JSON have one too."""
+
 
 def body(event: Event) -> dict[str, Any]:
     return {name: getattr(event, name) for name in event.fields}
 
 
-def plain(value: Any) -> Any:
-    """A stored value as JSON has it: tuples as arrays, bytes and infinite numbers as text."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """A stored value as JSON has it: tuples as arrays, bytes and infinite numbers as text, what is too deep as dots."""
+    if depth > DEEPEST:
+        return "..."
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, tuple | list | set | frozenset):
-        return [plain(item) for item in value]
+        return [plain(item, depth + 1) for item in value]
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not math.isfinite(value):
