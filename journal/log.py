@@ -23,7 +23,7 @@ from journal.events.capture import StreamOpened
 from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState
 from journal.machine import Machine
 from journal.payloads import Buffer, MemoryPayloads, PayloadStore
-from journal.wire import Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
+from journal.wire import UNREADABLE, Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
 
 CHUNK_ROWS: Final = 256
 """Rows that a chunk holds unless each event is to be committed by itself."""
@@ -311,7 +311,7 @@ class Shelf:
                     data = self.find(stream, at)
             if data is None:
                 raise malformed("chunk_missing", f"no chunk holds event {at} of stream {stream}")
-            envelope = read_envelope(data)
+            envelope = read_envelope(data, self.written_by)
             if envelope.stream != stream or not envelope.first_at <= at < envelope.end_at:
                 raise malformed("chunk_malformed", f"the chunk of event {at} of stream {stream} is another one")
             yield envelope
@@ -551,7 +551,7 @@ class JournalUser:
             rows = self.shelf.take_fresh(stream, at)
             if rows is None:
                 envelope = next(self.shelf.envelopes(stream, at, at + 1))
-                rows = envelope.rows(self.shelf.written_by)
+                rows = self.decoded(envelope)
                 if at > envelope.first_at:
                     rows = rows[at - envelope.first_at :]
             yield rows if len(rows) <= stop - at else rows[: stop - at]
@@ -560,13 +560,31 @@ class JournalUser:
     def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
         self.check()
         for envelope in self.shelf.envelopes(stream, start, stop):
-            rows = envelope.rows(self.shelf.written_by)
+            rows = self.decoded(envelope)
             first = max(0, start - envelope.first_at)
             end = envelope.count if stop is None else min(envelope.count, stop - envelope.first_at)
             for place in range(first, end):
                 row = rows[place]
                 seq, at = Seq(envelope.first_seq + place), At(envelope.first_at + place)
                 yield Stamped(seq, stream, at, row[1], event_of(row))
+
+    def decoded(self, envelope: Envelope) -> Sequence[Row]:
+        """The rows of a chunk. A refusal names the version that wrote its stream, which reads them."""
+        try:
+            return envelope.rows(self.shelf.written_by)
+        except JournalError as exc:
+            if exc.code not in UNREADABLE:
+                raise
+        return envelope.rows(self.author(envelope.stream))
+
+    def author(self, stream: StreamId) -> str | None:
+        """Version of the package that wrote a stream; where its header is not readable, that of the newest stream."""
+        try:
+            first = next(self.shelf.envelopes(stream, 0, 1)).rows(self.shelf.written_by)[0]
+            opened = event_of(first)
+        except JournalError:
+            return self.shelf.written_by
+        return opened.written_by if isinstance(opened, StreamOpened) else self.shelf.written_by
 
     def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
         self.check()

@@ -125,7 +125,7 @@ class Segments:
             self.folder.mkdir(exist_ok=True)
             for file in self.files():
                 if not stat.S_ISREG(file.lstat().st_mode):
-                    raise OSError(errno.EINVAL, "a segment is a link, or no file", str(file))
+                    raise write_failed(file, OSError(errno.EINVAL, "a segment is a link, or no file"))
                 number = int(file.stem) if file.stem.isdecimal() else -1
                 if number > segment:
                     file.unlink()

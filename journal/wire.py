@@ -288,8 +288,12 @@ def int_text(number: int) -> str:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def read_envelope(data: bytes) -> Envelope:
+def read_envelope(data: bytes, written_by: str | None = None) -> Envelope:
     """The envelope of a stored chunk.
+
+    Args:
+        data: Its bytes.
+        written_by: Version of the package that wrote the journal, for the refusal to name.
 
     Raises:
         JournalCorrupt: `chunk_checksum`, `chunk_malformed`.
@@ -304,7 +308,7 @@ def read_envelope(data: bytes) -> Envelope:
     if not parts or not is_count(parts[0]):
         raise malformed("chunk_malformed", "a chunk does not start with its format")
     if parts[0] > FORMAT:
-        raise newer_format(parts[0], None)
+        raise newer_format(parts[0], written_by)
     if parts[0] != FORMAT or len(parts) != 8 or not all(map(is_count, parts[1:5])):
         raise malformed("chunk_malformed", "an envelope without its eight parts")
     _, first_seq, stream, first_at, count, table, payloads, body = parts
@@ -384,6 +388,9 @@ def refuse_ext(code: int, data: bytes) -> Any:
 
 # Versions -----------------------------------------------------------------------------------------
 
+UNREADABLE: Final = frozenset(("event_unknown", "event_upcaster_missing", "event_version_newer"))
+"""Codes of events that another version of this package reads."""
+
 Upcaster = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 """Fields of one version, in order, to the fields of the next."""
 
@@ -393,9 +400,31 @@ UpcasterT = TypeVar("UpcasterT", bound=Upcaster)
 
 
 def upcaster(name: str, *, from_version: int) -> Callable[[UpcasterT], UpcasterT]:
-    """Register the step that lifts event ``name`` from ``from_version`` to the version after it."""
+    """Register the step that lifts event ``name`` from ``from_version`` to the version after it.
+
+    Raises:
+        JournalError: `upcaster_misplaced`, when the event has no such step; `upcaster_taken`.
+    """
 
     def register(step: UpcasterT) -> UpcasterT:
+        cls = EVENTS_BY_NAME.get(name)
+        if cls is None or not 1 <= from_version < cls.event_version:
+            known = "no event has that name" if cls is None else f"its versions are 1 to {cls.event_version}"
+            raise JournalError(
+                code="upcaster_misplaced",
+                problem=f"nothing is lifted from version {from_version} of event {name!r}: {known}",
+                remedy="raise the version of the class first; an upcaster leads from each version to the next",
+                name=name,
+                from_version=from_version,
+            )
+        if (name, from_version) in UPCASTERS:
+            raise JournalError(
+                code="upcaster_taken",
+                problem=f"two upcasters lift event {name!r} from version {from_version}",
+                remedy="keep one: what a released version meant does not change",
+                name=name,
+                from_version=from_version,
+            )
         UPCASTERS[name, from_version] = step
         plan_for.cache_clear()
         return step

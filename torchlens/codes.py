@@ -128,6 +128,8 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "trace_forward_kwargs_unrouted": "ConfigurationError",
         "unknown_backend": "ConfigurationError",
         "unsupported_tensor_variant": "CompatibilityError",
+        "upcaster_misplaced": "JournalError",
+        "upcaster_taken": "JournalError",
     }
 )
 """Class name by code; classes are in ``torchlens.errors``, ``TraceCaptureError`` in ``torchlens``."""
