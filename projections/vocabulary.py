@@ -113,6 +113,7 @@ def model_described(
         number = len(words.modules)
         if parent is not None and not 0 <= parent < number:
             raise contradictory(f"module {number} lies in {parent}, which comes after it")
+        require_names(address, class_name, class_qualname, *aliases)
         words.modules.append(
             Module(
                 address or ROOT,
@@ -134,6 +135,12 @@ def model_described(
     words.buffers += described(words, buffers)
 
 
+def require_names(*names: object) -> None:
+    """Refuse names that are no text: a description holds any plain value."""
+    if any(type(name) is not str for name in names):
+        raise contradictory("a module, parameter or buffer is named by something other than text")
+
+
 def described(words: Vocabulary, rows: Iterable[Any]) -> list[Tensor]:
     return [
         tensor_of(row, row[0], words.by_address.get(row[0].rpartition(".")[0], -1), is_registered=True) for row in rows
@@ -141,7 +148,8 @@ def described(words: Vocabulary, rows: Iterable[Any]) -> list[Tensor]:
 
 
 def tensor_of(description: tuple[Any, ...], address: str, module: int, *, is_registered: bool) -> Tensor:
-    _, shape, dtype, device, requires_grad, nbytes, aliases = description
+    name, shape, dtype, device, requires_grad, nbytes, aliases = description
+    require_names(name, *aliases)
     return Tensor(
         address,
         tuple(shape),

@@ -280,6 +280,8 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
     for name in FACTS:
         found.of(name, getattr(trace, name))
     read_fields(trace, "trace", found)
+    for key in ("self", "self:1", "relu", "relu:2", "no such label", "x" * 100):
+        found.of(f"trace[{key!r}]", lambda key=key: trace[key])
     for name in ("ops", "layers", "modules", "module_calls", "params", "buffers", "orphans"):
         records = found.of(name, lambda name=name: list(getattr(trace, name))) or ()
         found.of(f"{name}.to_pandas", lambda name=name: getattr(trace, name).to_pandas())

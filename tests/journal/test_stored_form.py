@@ -23,11 +23,11 @@ from journal.events import (
     ModuleLeft,
     OpExecuted,
     StreamOpened,
-    base,
     event_class,
 )
 from journal.events.template import BIG_INT, DEEP, DICT, LONG_TEXT, OPAQUE, SET, TEXT
-from journal.wire import Chunk, ChunkPacker, Located, event_of, read_envelope, upcaster
+from journal.wire import Chunk, ChunkPacker, Located, event_of, read_envelope
+from tests.journal import evolving
 from tests.strategies import any_event, events_of, opened
 
 BRANCH = BranchTaken(value=1, result=True, site=2, call=3)
@@ -167,31 +167,8 @@ def test_an_event_that_is_too_large_keeps_what_fits(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def tested() -> Iterator[type[Event]]:
     """An event class at its third version, for one test."""
-
-    @base.event("tested", version=3)
-    class Tested(Event):
-        """An event whose number has become two and whose name has become a number."""
-
-        low: int
-        high: int
-        name: int
-
-    @upcaster("tested", from_version=1)
-    def split(fields: tuple[Any, ...]) -> tuple[Any, ...]:
-        number, name = fields
-        return (number % 10, number // 10, name)
-
-    @upcaster("tested", from_version=2)
-    def count(fields: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (*fields[:2], len(fields[2]))
-
-    yield Tested
-    base._BY_NAME.pop("tested")
-    assert base._BY_ID.pop() is Tested
-    for version in (1, 2):
-        wire.UPCASTERS.pop(("tested", version), None)
-    for cached in (wire.local_widths, wire.plan_for, wire.checks_of):
-        cached.cache_clear()
+    yield evolving.register(3)
+    evolving.forget()
 
 
 def stored(types: list[tuple[int, str, int]], rows: list[tuple[Any, ...]], count: int | None = None) -> bytes:
@@ -205,7 +182,7 @@ def stored(types: list[tuple[int, str, int]], rows: list[tuple[Any, ...]], count
 def test_an_old_version_reads_as_the_present_one(tested: Any, version: int, fields: tuple[Any, ...]) -> None:
     data = stored([(900, "tested", version), (7, "branch_taken", 1)], [(900, 5, *fields), (7, 6, 1, True, 2, 3)])
     rows = read_envelope(data).rows()
-    assert [event_of(row) for row in rows] == [tested(low=7, high=4, name=5), BRANCH]
+    assert [event_of(row) for row in rows] == [tested(low=7, high=4, length=5), BRANCH]
     assert [row[1] for row in rows] == [5, 6]
     assert [row[0] for row in rows] == [tested.type_id, BranchTaken.type_id]
 

@@ -14,9 +14,13 @@ import torch
 from torch import nn
 
 import torchlens as tl
+from journal.events import BranchTaken
+from tests.hostile import chunk, header, writing
 from torchlens.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
+
+BRANCH = BranchTaken(value=0, result=True, site=0, call=0).row(0)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +89,26 @@ def test_ops_shows_each_op(journal: Path, capsys: pytest.CaptureFixture[str]) ->
     text = run(capsys, "journal", "ops", journal, "--capture", "first")
     assert "linear_1_1" in text
     assert "(2, 6)" in text
+
+
+def test_a_capture_that_cannot_be_read_is_told_and_keeps_no_other_from_being_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mixed.journal"
+    tl.trace(nn.ReLU(), torch.ones(2), journal=path, name="first").cleanup()
+    with writing(path) as made:  # as a newer version of this package would
+        made.rows([header(label="newer", written_by="9.1").row(0)], stream=1)
+        place = {"seq": made.shelf.next_seq, "stream": 1, "at": 1}
+        made.add(chunk([BRANCH], **place, types=((BRANCH[0], "time_travelled", 1),)), 1, stream=1)
+    tl.trace(nn.ReLU(), torch.ones(2), journal=path, name="last").cleanup()
+    for form in ((), ("--json",)):
+        assert main(["journal", "captures", str(path), *form]) == 1
+        shown = capsys.readouterr()
+        assert [name in shown.out for name in ("first", "newer", "last", "unreadable")] == [True] * 4
+        assert shown.err.startswith("torchlens: capture 1: ")
+        assert "(9.1)" in shown.err
+        assert "[event_unknown]" in shown.err
+    assert run(capsys, "journal", "ops", path, "--capture", "last")
 
 
 @pytest.mark.parametrize(

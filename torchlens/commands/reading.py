@@ -31,6 +31,7 @@ from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
 from torchlens.journal_view import JournalView, open_journal
 from torchlens.lookup import is_number
+from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 
 
@@ -46,13 +47,15 @@ def add(commands: Commands) -> None:
     events_command.add_argument("--start", type=count, default=0, metavar="N", help="begin with event N")
 
 
-def reading(answer: Callable[[argparse.Namespace, JournalView], None]) -> Callable[[argparse.Namespace], None]:
+def reading(
+    answer: Callable[[argparse.Namespace, JournalView], int | None],
+) -> Callable[[argparse.Namespace], int | None]:
     """Opens the journal for an answer, and closes it."""
 
     @wraps(answer)
-    def answered(asked: argparse.Namespace) -> None:
+    def answered(asked: argparse.Namespace) -> int | None:
         with open_journal(asked.path) as view:
-            answer(asked, view)
+            return answer(asked, view)
 
     return answered
 
@@ -91,32 +94,42 @@ CAPTURE_FIELDS: Final = ("capture", "stream", "name", "model", "status", "ops", 
 
 
 @reading
-def captures(asked: argparse.Namespace, view: JournalView) -> None:
+def captures(asked: argparse.Namespace, view: JournalView) -> int:
+    """One that cannot be read, as of a newer version, is told and keeps no other from being shown."""
     streams = view.capture_streams[: asked.limit]
     rows = [capture_row(number, view, info) for number, info in enumerate(shown_progress(streams, "reading captures"))]
+    status = int(any(row["status"] == UNREADABLE for row in rows))
     if asked.json:
         write_json(rows)
-        return
+        return status
     table = table_of(CAPTURE_FIELDS, right=("capture", "stream", "ops", "layers", "events", "seconds"))
     for row in rows:
         table.add_row(*(cell(row[name]) for name in CAPTURE_FIELDS))
     write_table(table)
+    return status
+
+
+UNREADABLE: Final = "unreadable"
+"""Status of a capture whose events are refused."""
 
 
 def capture_row(number: int, view: JournalView, info: StreamInfo) -> dict[str, Any]:
     trace = view.trace(info)
-    fact = trace.tables.fact
+    row: dict[str, Any] = dict.fromkeys(CAPTURE_FIELDS)
+    row |= {"capture": number, "stream": int(info.stream), "events": info.head}
+    row |= {"name": info.opened.label, "opened": clock(info.opened.wall_time_ns)}
+    try:
+        fact = trace.tables.fact
+    except JournalError as exc:
+        sys.stderr.write(f"torchlens: capture {number}: {printable(str(exc))}\n")
+        return row | {"status": UNREADABLE}
     seconds = fact("forward_duration")
-    row = {
-        "capture": number,
-        "stream": int(info.stream),
+    row |= {
         "name": fact("trace_label"),
         "model": fact("model_class_name"),
         "status": fact("status"),
         "ops": fact("num_ops"),
         "layers": fact("num_compute_layers"),
-        "events": info.head,
-        "opened": clock(info.opened.wall_time_ns),
         "seconds": None if seconds is None else round(seconds, 6),
     }
     trace.cleanup()  # a journal may hold thousands
