@@ -30,7 +30,18 @@ import torchlens as tl
 from journal import open_for_reading
 from journal.events import EVENTS_BY_NAME
 from journal.wire import FORMAT
-from tests.golden import EVENTS, GOLDEN, JOURNAL, MANIFEST, OF_A_PROCESS, described, write_portable
+from tests.golden import (
+    EVENTS,
+    GOLDEN,
+    GOLDENS,
+    JOURNAL,
+    MANIFEST,
+    OF_A_PROCESS,
+    described,
+    manifest,
+    portable,
+    write_portable,
+)
 
 
 def models() -> Any:
@@ -92,8 +103,21 @@ def make(folder: Path) -> None:
     (GOLDEN / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n")
 
 
+def project_again() -> None:
+    """Write the manifests anew from the journals as they are, after a projection was changed on purpose."""
+    for golden in GOLDENS:
+        facts = manifest(golden) | {"captures": described(portable(golden))}
+        (golden / MANIFEST).write_text(json.dumps(facts, indent=1) + "\n")
+
+
 def main() -> int:
-    argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0]).parse_args()
+    asked = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    asked.add_argument(
+        "--manifests", action="store_true", help="keep every journal; write what it projects to now into its manifest"
+    )
+    if asked.parse_args().manifests:
+        project_again()
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
     files = [GOLDEN / EVENTS, GOLDEN / MANIFEST, *(file for file in (GOLDEN / JOURNAL).rglob("*") if file.is_file())]
