@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from journal import At, Event, Journal, JournalError, LmdbJournal, Seq, StreamId, open_for_reading, wire
 from journal.events import EVENTS_BY_NAME, BranchTaken
 from journal.wire import FORMAT, UPCASTERS, Chunk, upcaster
 from projections.fold import Fold, Folding
+from projections.split import appended
 from tests.golden import GOLDENS, manifest
 from tests.hostile import chunk, edited, sealed
 from tests.journal import evolving
@@ -93,6 +95,13 @@ def test_every_version_before_the_present_one_has_its_golden_journal() -> None:
 # -- the whole path of an old version --------------------------------------------------------------------
 
 
+@attrs.define
+class Seen:
+    """What a fold over the tested events gathers."""
+
+    found: list[tuple[int, ...]] = appended()
+
+
 def read_as_latest(journal: Journal, stream: StreamId, tested: Any) -> None:
     """The stream through every door."""
     due = tested(**evolving.STORED[LATEST])
@@ -101,14 +110,12 @@ def read_as_latest(journal: Journal, stream: StreamId, tested: Any) -> None:
     assert [row for run in journal.rows(stream, 2, 3) for row in run] == [due.row(20)]
     assert [item.event for item in journal.events(stream)][1:] == [due] * 3
 
-    seen: list[tuple[int, ...]] = []
+    def handler(state: Seen, at: int, type_id: int, time_ns: int, low: int, high: int, length: int) -> None:
+        state.found.append((at, low, high, length))
 
-    def handler(state: list[Any], at: int, type_id: int, time_ns: int, low: int, high: int, length: int) -> None:
-        state.append((at, low, high, length))
-
-    folding = Folding([Fold("tested", version=1, initial=lambda: seen, handlers={tested: handler})])
+    folding = Folding([Fold("tested", version=1, initial=Seen, handlers={tested: handler})])
     folding.advance(StreamSource(journal, stream), journal.head(stream))
-    assert seen == [(at, 7, 4, 5) for at in (1, 2, 3)]
+    assert folding.states[0].found == [(at, 7, 4, 5) for at in (1, 2, 3)]
 
     trace = Trace(journal, stream)
     assert trace.status == "unfinished"
