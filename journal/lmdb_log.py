@@ -567,9 +567,7 @@ class Environment(Shelf):
         self.next_seq = chunk.end_seq
 
     def recount(self) -> None:
-        with self.reading() as txn:
-            committed = self.last_commit(txn)[0]
-        self.next_seq = max(committed, self.waiting.end_seq())
+        self.next_seq = self.end_seq()
 
     def withdraw(self, stream: StreamId) -> None:
         super().withdraw(stream)
@@ -778,6 +776,34 @@ class Environment(Shelf):
         with self.reading() as txn:
             entry = self.entry_before(txn.cursor(db=self.index_db), stream, (1 << 64) - 1)
         return 0 if entry is None else entry[0] + entry[2]
+
+    def stored_start(self, stream: StreamId) -> int | None:
+        if not 0 <= stream < 1 << 63:
+            return None
+        with self.reading() as txn:
+            cursor = txn.cursor(db=self.index_db)
+            if cursor.set_range(TWO.pack(stream, 0)):
+                of, first_at = TWO.unpack(cursor.key())
+                if of == stream:
+                    return int(first_at)
+        return self.waiting.start(stream)
+
+    def find_seq(self, seq: int) -> bytes | None:
+        chunk = self.waiting.find_seq(seq)
+        if chunk is not None:
+            return chunk.data
+        key = ONE.pack(seq)
+        with self.reading() as txn:
+            cursor = txn.cursor(db=self.events_db)
+            found = cursor.set_range(key)
+            if not found or cursor.key() != key:
+                found = cursor.prev() if found else cursor.last()
+            return bytes(cursor.value()) if found else None
+
+    def end_seq(self) -> int:
+        with self.reading() as txn:
+            committed = self.last_commit(txn)[0]
+        return max(committed, self.waiting.end_seq())
 
     def stream_count(self) -> int:
         waiting = max(self.waiting.of, default=-1) + 1

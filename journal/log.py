@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from enum import Enum
 from threading import Lock, RLock
 from typing import Final, Protocol
 
 import attrs
 
 from journal.errors import JournalError
-from journal.events.base import At, Event, Row, Seq, Stamped, StreamId
+from journal.events.base import At, Event, Row, Seq, Stamped, StreamId, event_class
 from journal.events.capture import StreamOpened
-from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState
+from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState, state_after
+from journal.lineage import FROM_NOTHING, Origin, Piece, holder_of, origin_of, pieces, require_branch_point
+from journal.lineage import malformed as stream_malformed
 from journal.machine import Machine
 from journal.payloads import Buffer, MemoryPayloads, PayloadStore
 from journal.wire import UNREADABLE, Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
@@ -30,6 +33,10 @@ CHUNK_ROWS: Final = 256
 
 FRESH_ROWS: Final = 4096
 """As many of the newest rows are held as they were appended, until they are first read."""
+
+
+MOVING: Final = frozenset(kind.event_name for kind in CAPTURE_INPUTS if not isinstance(kind, Enum))
+"""Names of the events that move a capture."""
 
 
 @attrs.define(frozen=True, slots=True)
@@ -114,7 +121,14 @@ class Journal(Protocol):
         ...
 
     def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> StreamWriter:
-        """Begin a stream with this event, its number 0, at a time of the monotonic clock; now, by default."""
+        """Begin a stream with this event, at a time of the monotonic clock; now, by default.
+
+        The event is number 0 or, for a branch, has the number of its branch point: the events before are the
+        parent's, also when they are read, and the parent may go on by itself.
+
+        Raises:
+            JournalError: `branch_point_invalid`, `stream_unknown` for the parent; `journal_read_only`.
+        """
         ...
 
     def streams(self) -> list[StreamInfo]:
@@ -134,7 +148,22 @@ class Journal(Protocol):
         ...
 
     def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
-        """The same, as events with their places."""
+        """The same, as events with their places; those before a branch point have their place in the parent."""
+        ...
+
+    def since(self, seq: int) -> Iterator[Stamped]:
+        """Every event from ``seq`` to the last one that there is now, of all streams, in the order of seq.
+
+        Rows that are pending in this process get their seq by this.
+        """
+        ...
+
+    def news(self) -> Hashable:
+        """A mark that has changed when there is more to read. It costs little to ask, and nothing is held."""
+        ...
+
+    def is_written(self) -> bool:
+        """Whether more may be appended: by an open writer of this process, or by another that holds the journal."""
         ...
 
     def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
@@ -162,9 +191,17 @@ class ChunkList:
 
     def __init__(self) -> None:
         self.of: dict[StreamId, list[Chunk]] = {}
+        self.all: list[Chunk] = []  # by seq; an interrupt may have left one that is not in `of`
 
     def add(self, chunk: Chunk) -> None:
+        while self.all and self.all[-1].first_seq >= chunk.first_seq:
+            self.all.pop()
+        self.all.append(chunk)
         self.of.setdefault(chunk.stream, []).append(chunk)
+
+    def find_seq(self, seq: int) -> Chunk | None:
+        place = bisect_right(self.all, seq, key=lambda chunk: chunk.first_seq) - 1
+        return self.all[place] if place >= 0 and seq < self.all[place].end_seq else None
 
     def find(self, stream: StreamId, at: int) -> Chunk | None:
         chunks = self.of.get(stream)
@@ -176,6 +213,10 @@ class ChunkList:
     def head(self, stream: StreamId) -> int:
         chunks = self.of.get(stream)
         return chunks[-1].end_at if chunks else 0
+
+    def start(self, stream: StreamId) -> int | None:
+        chunks = self.of.get(stream)
+        return chunks[0].first_at if chunks else None
 
     def in_order(self) -> list[Chunk]:
         return sorted((chunk for chunks in self.of.values() for chunk in chunks), key=lambda chunk: chunk.first_seq)
@@ -189,9 +230,9 @@ class PayloadIndex:
 
     __slots__ = ("at", "end", "places")
 
-    def __init__(self) -> None:
-        self.at = 0
-        self.end = 0
+    def __init__(self, origin: Origin) -> None:
+        self.at: int = origin.at
+        self.end = origin.payloads
         self.places: dict[int, Located] = {}
 
 
@@ -208,6 +249,8 @@ class Shelf:
         self.packer = ChunkPacker()
         self.writers: dict[StreamId, Writer] = {}
         self.indexes: dict[StreamId, PayloadIndex] = {}
+        self.origins: dict[StreamId, Origin] = {}
+        self.started: dict[StreamId, CaptureState] = {}  # state in which a stream's own events begin
         self.fresh: dict[tuple[StreamId, int], Sequence[Row]] = {}  # by stream and first event, oldest first
         self.fresh_rows = 0
         self.next_seq = 0
@@ -232,13 +275,33 @@ class Shelf:
         """The stored chunk that holds event ``at`` of a stream."""
         raise NotImplementedError
 
+    def find_seq(self, seq: int) -> bytes | None:
+        """The stored chunk that holds event ``seq`` of the journal."""
+        raise NotImplementedError
+
+    def end_seq(self) -> int:
+        """Number of events of the journal that are in chunks."""
+        raise NotImplementedError
+
     def stored_head(self, stream: StreamId) -> int:
-        """Number of events of a stream that are in chunks."""
+        """Number of events of a stream that are in chunks, those before its branch point included."""
+        raise NotImplementedError
+
+    def stored_start(self, stream: StreamId) -> int | None:
+        """Number of the first event of a stream that is in a chunk of its own; None where there is none."""
         raise NotImplementedError
 
     def stream_count(self) -> int:
         """Streams are numbered from 0 to before this."""
         raise NotImplementedError
+
+    def news(self) -> Hashable:
+        """See `Journal.news`; this is what is known within the process."""
+        return self.next_seq, sum(len(writer.pending) for writer in list(self.writers.values()))
+
+    def is_written(self) -> bool:
+        """See `Journal.is_written`; this is what is known within the process."""
+        return bool(self.writers)
 
     def flushed(self, writer: Writer) -> None:
         """A writer has added chunks: commit if its policy says so."""
@@ -251,9 +314,11 @@ class Shelf:
     def begin(self, opened: StreamOpened, time_ns: int | None, chunk_size: int, durability: str) -> Writer:
         self.check_writable()
         with self.lock:
+            origin, state = self.begun(opened)
             stream = StreamId(self.stream_count())
             self.written_by = opened.written_by
-            writer = self.writers[stream] = Writer(self, stream, opened, chunk_size, durability)
+            self.origins[stream], self.started[stream] = origin, state
+            writer = self.writers[stream] = Writer(self, stream, opened, chunk_size, durability, origin, state)
             try:
                 writer.append(opened, time_ns)
                 writer.flush()  # a chunk of its own, so that listing streams reads little
@@ -264,7 +329,45 @@ class Shelf:
 
     def withdraw(self, stream: StreamId) -> None:
         """Forget the newest stream, whose beginning was refused."""
-        del self.writers[stream]
+        del self.writers[stream], self.origins[stream], self.started[stream]
+
+    def begun(self, opened: StreamOpened) -> tuple[Origin, CaptureState]:
+        """How a stream with this header begins, and the state of its capture then."""
+        require_branch_point(opened, self.head)
+        if opened.parent is None or opened.branched_at is None:
+            return FROM_NOTHING, CaptureState.IDLE
+        holder, _, stop = self.pieces(opened.parent, opened.branched_at - 1, opened.branched_at)[0]
+        payloads = next(self.envelopes(holder, stop - 1, stop)).payload_end
+        return Origin(opened.parent, opened.branched_at, payloads), self.state_at(holder, stop)
+
+    def state_at(self, stream: StreamId, at: int) -> CaptureState:
+        """The state of a stream's capture after its first ``at`` events."""
+        state, known = CaptureState.IDLE, self.started
+        back: list[Piece] = []  # from the last stream to the first, or to one whose beginning is known
+        while True:
+            parent, start, _ = self.origin(stream)
+            if at > start:
+                back.append(Piece(stream, start, at))
+                at = start
+                if stream in known:
+                    state = known[stream]
+                    break
+            if parent is None:
+                break
+            stream = parent
+        for piece in reversed(back):
+            known[piece.stream] = state
+            for envelope in self.envelopes(piece.stream, piece.start, piece.stop):
+                if not MOVING.isdisjoint([name for _, name, _ in envelope.types]):  # else its rows need no decoding
+                    rows = envelope.rows(self.written_by)[: piece.stop - envelope.first_at]
+                    state = state_after(state, [event_class(row[0]) for row in rows])
+        return state
+
+    def flush_all(self) -> None:
+        """Make chunks of everything that is pending in this process."""
+        with self.lock:
+            for writer in list(self.writers.values()):
+                writer.flush()
 
     # reading
 
@@ -282,6 +385,34 @@ class Shelf:
             )
         return head
 
+    def origin(self, stream: StreamId) -> Origin:
+        """How a stream begins. A header is only read where its number says that it is a branch's.
+
+        Raises:
+            JournalError: `stream_malformed`.
+        """
+        known = self.origins.get(stream)
+        if known is None:
+            with self.lock:
+                at = self.stored_start(stream)
+                known = FROM_NOTHING if not at else self.header(stream, At(at))[1]
+                if at is not None:
+                    self.origins[stream] = known
+        return known
+
+    def header(self, stream: StreamId, at: At) -> tuple[StreamOpened, Origin]:
+        """The header of a stream, which is its event ``at``."""
+        envelope = next(self.envelopes(stream, at, at + 1))
+        opened = event_of(envelope.rows(self.written_by)[0])
+        if not isinstance(opened, StreamOpened):
+            raise stream_malformed(stream, "does not begin with its header")
+        return opened, origin_of(stream, opened, at, envelope.payload_end, self.stored_head)
+
+    def pieces(self, stream: StreamId, start: int, stop: int | None) -> list[Piece]:
+        """Where the events of a stream are that can be read now."""
+        head = self.head(stream)
+        return pieces(self.origin, stream, start, head if stop is None else min(stop, head))
+
     def hold_fresh(self, chunk: Chunk, rows: Sequence[Row]) -> None:
         """Hold the rows of a chunk, which the capturing process usually reads next, to save decoding them."""
         self.fresh[chunk.stream, chunk.first_at] = rows
@@ -298,6 +429,7 @@ class Shelf:
             return rows
 
     def envelopes(self, stream: StreamId, start: int, stop: int | None) -> Iterator[Envelope]:
+        """The chunks of a stream's own events."""
         head = self.head(stream)
         stop = head if stop is None else min(stop, head)
         at = max(0, start)
@@ -319,7 +451,9 @@ class Shelf:
 
     def places(self, stream: StreamId) -> PayloadIndex:
         with self.lock:
-            index = self.indexes.setdefault(stream, PayloadIndex())
+            index = self.indexes.get(stream)
+            if index is None:
+                index = self.indexes[stream] = PayloadIndex(self.origin(stream))
             head = self.stored_head(stream)
             if index.at < head:
                 for envelope in self.envelopes(stream, index.at, head):
@@ -335,6 +469,7 @@ class Shelf:
             JournalError: `payload_unknown`, `stream_unknown`.
         """
         self.head(stream)
+        stream = holder_of(self.origin, stream, number)
         with self.lock:
             writer = self.writers.get(stream)
             index = self.places(stream)
@@ -356,7 +491,16 @@ class Shelf:
 class Writer:
     """The one implementation of `StreamWriter`."""
 
-    def __init__(self, shelf: Shelf, stream: StreamId, opened: StreamOpened, chunk_size: int, durability: str) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        stream: StreamId,
+        opened: StreamOpened,
+        chunk_size: int,
+        durability: str,
+        origin: Origin,
+        state: CaptureState,
+    ) -> None:
         self.shelf = shelf
         self.stream = stream
         self.opened = opened
@@ -364,11 +508,11 @@ class Writer:
         self.durability = durability
         self.pending: list[Row] = []
         self.kept: list[Located] = []  # payloads whose place is in no chunk yet
-        self.payload_end = 0
-        self.stored = 0  # events in chunks; with the pending ones, all
+        self.payload_end = origin.payloads
+        self.stored: int = origin.at  # events in chunks; with the pending ones, all
         self.counting = Lock()  # held while stored and pending, or kept and payload_end, change together
         self.cut: tuple[Chunk, Row, Located | None] | None = None  # chunk being stored, the first it takes of each list
-        self.machine: Machine[CaptureState] = Machine(CAPTURE, CaptureState.IDLE)
+        self.machine: Machine[CaptureState] = Machine(CAPTURE, state)
         self.user: JournalUser | None = None  # who opened it, and is held while it is open
         self.is_closing = False  # asked to close, which the disk may have refused so far
         self.is_patient = False
@@ -529,44 +673,66 @@ class JournalUser:
         return [self.info(StreamId(stream), writers.get(StreamId(stream))) for stream in range(count)]
 
     def info(self, stream: StreamId, writer: Writer | None) -> StreamInfo:
-        opened: Event = next(self.events(stream, 0, 1)).event if writer is None else writer.opened
-        if not isinstance(opened, StreamOpened):
-            raise JournalError(
-                code="stream_malformed",
-                problem=f"stream {stream} does not begin with its header",
-                remedy="open a copy of the journal, or one from before the damage",
-                stream=stream,
-            )
-        return StreamInfo(stream, opened, self.head(stream))
+        head = self.head(stream)
+        if writer is not None:
+            return StreamInfo(stream, writer.opened, head)
+        return StreamInfo(stream, self.shelf.header(stream, At(self.shelf.stored_start(stream) or 0))[0], head)
 
     def head(self, stream: StreamId) -> int:
         self.check()
         return self.shelf.head(stream)
 
     def rows(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Sequence[Row]]:
-        head = self.head(stream)
-        stop = head if stop is None else min(stop, head)
-        at = max(0, start)
-        while at < stop:
-            rows = self.shelf.take_fresh(stream, at)
-            if rows is None:
-                envelope = next(self.shelf.envelopes(stream, at, at + 1))
-                rows = self.decoded(envelope)
-                if at > envelope.first_at:
-                    rows = rows[at - envelope.first_at :]
-            yield rows if len(rows) <= stop - at else rows[: stop - at]
-            at += len(rows)
+        self.check()
+        for holder, at, end in self.shelf.pieces(stream, start, stop):
+            while at < end:
+                rows = self.shelf.take_fresh(holder, at)
+                if rows is None:
+                    envelope = next(self.shelf.envelopes(holder, at, at + 1))
+                    rows = self.decoded(envelope)
+                    if at > envelope.first_at:
+                        rows = rows[at - envelope.first_at :]
+                yield rows if len(rows) <= end - at else rows[: end - at]
+                at += len(rows)
 
     def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
         self.check()
-        for envelope in self.shelf.envelopes(stream, start, stop):
-            rows = self.decoded(envelope)
-            first = max(0, start - envelope.first_at)
-            end = envelope.count if stop is None else min(envelope.count, stop - envelope.first_at)
-            for place in range(first, end):
-                row = rows[place]
-                seq, at = Seq(envelope.first_seq + place), At(envelope.first_at + place)
-                yield Stamped(seq, stream, at, row[1], event_of(row))
+        for piece in self.shelf.pieces(stream, start, stop):
+            for envelope in self.shelf.envelopes(piece.stream, piece.start, piece.stop):
+                first, end = piece.start - envelope.first_at, piece.stop - envelope.first_at
+                yield from self.stamped(envelope, max(0, first), min(envelope.count, end))
+
+    def since(self, seq: int) -> Iterator[Stamped]:
+        self.check()
+        shelf = self.shelf
+        shelf.flush_all()
+        at, stop = max(0, seq), shelf.end_seq()
+        while at < stop:
+            self.check()
+            with shelf.lock:
+                data = shelf.find_seq(at)
+            envelope = None if data is None else read_envelope(data)
+            if envelope is None or not envelope.first_seq <= at < envelope.first_seq + envelope.count:
+                raise malformed("chunk_missing", f"no chunk holds event {at} of the journal")
+            first, end = at - envelope.first_seq, min(envelope.count, stop - envelope.first_seq)
+            yield from self.stamped(envelope, first, end)
+            at = envelope.first_seq + end
+
+    def stamped(self, envelope: Envelope, first: int, end: int) -> Iterator[Stamped]:
+        """Some events of a chunk, with their places."""
+        rows = self.decoded(envelope)
+        for place in range(first, end):
+            row = rows[place]
+            seq, at = Seq(envelope.first_seq + place), At(envelope.first_at + place)
+            yield Stamped(seq, envelope.stream, at, row[1], event_of(row))
+
+    def news(self) -> Hashable:
+        self.check()
+        return self.shelf.news()
+
+    def is_written(self) -> bool:
+        self.check()
+        return self.shelf.is_written()
 
     def decoded(self, envelope: Envelope) -> Sequence[Row]:
         """The rows of a chunk. A refusal names the version that wrote its stream, which reads them."""
@@ -580,7 +746,8 @@ class JournalUser:
     def author(self, stream: StreamId) -> str | None:
         """Version of the package that wrote a stream; where its header is not readable, that of the newest stream."""
         try:
-            first = next(self.shelf.envelopes(stream, 0, 1)).rows(self.shelf.written_by)[0]
+            start = self.shelf.origin(stream).at
+            first = next(self.shelf.envelopes(stream, start, start + 1)).rows(self.shelf.written_by)[0]
             opened = event_of(first)
         except JournalError:
             return self.shelf.written_by
@@ -626,8 +793,18 @@ class MemoryShelf(Shelf):
         chunk = self.chunks.find(stream, at)
         return None if chunk is None else chunk.data
 
+    def find_seq(self, seq: int) -> bytes | None:
+        chunk = self.chunks.find_seq(seq)
+        return None if chunk is None else chunk.data
+
+    def end_seq(self) -> int:
+        return self.next_seq
+
     def stored_head(self, stream: StreamId) -> int:
         return self.chunks.head(stream)
+
+    def stored_start(self, stream: StreamId) -> int | None:
+        return self.chunks.start(stream)
 
     def stream_count(self) -> int:
         return len(self.chunks.of)

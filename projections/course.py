@@ -2,6 +2,8 @@
 
 Reads  the events of a capture's life.
 Gives  one small record, replaced field by field as the capture goes on.
+Rule   a branch has the header of the capture it left and its own: its own gives name, tags, kind and wall time,
+       the first one the time that durations count from.
 Not    what the forward did (graph.py).
 """
 
@@ -93,7 +95,8 @@ def stream_opened(
     course.wall_time_ns = wall_time_ns
     course.written_by = written_by
     course.environment = tuple([(name, value) for name, value in environment])
-    course.opened_ns = time_ns
+    if course.opened_ns is None:  # a branch's header comes after events of another process, perhaps, and its clock
+        course.opened_ns = time_ns
 
 
 def capture_requested(

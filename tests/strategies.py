@@ -50,7 +50,7 @@ from journal.events import (
     StreamOpened,
     ValueReread,
 )
-from journal.events.base import At, Value
+from journal.events.base import At, StreamId, Value
 from journal.events.template import HOLE, TUPLE
 from journal.log import Journal, StreamWriter
 
@@ -115,6 +115,14 @@ def opened(label: str | None = None) -> StreamOpened:
         wall_time_ns=1_700_000_000_000_000_000,
         written_by="0.1.0",
         environment=(("python", "3.11"), ("torch", "2.13")),
+    )
+
+
+def branched(parent: int | None, at: int | None, label: str | None = None) -> StreamOpened:
+    """A header to begin a branch with."""
+    point = None if at is None else At(at)
+    return attrs.evolve(
+        opened(label), kind="branch", parent=None if parent is None else StreamId(parent), branched_at=point
     )
 
 

@@ -18,6 +18,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "activation_overwritten": "PayloadUnavailableError",
         "ambiguous_op_lookup": "AmbiguousOpLookupError",
         "ambiguous_record_lookup": "AmbiguousOpLookupError",
+        "branch_point_invalid": "JournalError",
         "buffer_version_out_of_range": "IndexOutOfRange",
         "capture_not_chosen": "ConfigurationError",
         "capture_unknown": "JournalError",

@@ -97,10 +97,9 @@ class View(ABC):
 
     @property
     def opened(self) -> StreamOpened:
-        """The stream's first event: when, by which version and where it was written."""
-        first = next(self.events(0, 1)).event
-        assert isinstance(first, StreamOpened)  # the journal refuses a stream that begins otherwise
-        return first
+        """The stream's own first event: when, by which version and where it was written."""
+        self.require_open()
+        return self.journal.streams()[self.stream].opened
 
     def require_open(self) -> None:
         if self.projector is None:
