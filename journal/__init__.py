@@ -6,11 +6,13 @@ from journal.errors import IllegalTransition, JournalCorrupt, JournalError, Torc
 from journal.events.base import At, Event, Row, Seq, Stamped, StreamId, Value
 from journal.lifecycle import CaptureState
 from journal.lmdb_log import LmdbJournal, open_for_reading, open_for_writing
-from journal.log import Journal, MemoryJournal, StreamInfo, StreamWriter
+from journal.log import Copied, Journal, StreamInfo, StreamWriter
+from journal.memory_log import MemoryJournal
 
 __all__ = [
     "At",
     "CaptureState",
+    "Copied",
     "Event",
     "IllegalTransition",
     "Journal",

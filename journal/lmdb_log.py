@@ -23,7 +23,6 @@ Rule  Nothing but LMDB opens lock.mdb: closing a second descriptor of it would d
 from __future__ import annotations
 
 import atexit
-import fcntl
 import hashlib
 import os
 import secrets
@@ -32,7 +31,7 @@ import struct
 import time
 import weakref
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event as Signal
@@ -41,12 +40,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import lmdb
 
+from journal.copying import copy_streams, onto_itself
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
 from journal.head import Head, contradiction, find_head, head_missing, head_torn, rolled_back, write_head
+from journal.lease import LEASE, Lease, is_held
 from journal.lifecycle import WRITER, WriterState, WriterStep
-from journal.log import CHUNK_ROWS, ChunkList, JournalUser, Shelf, Writer
+from journal.log import CHUNK_ROWS, ChunkList, Copied, JournalUser, Shelf, Writer
 from journal.machine import Machine
 from journal.payloads import Segments, write_failed
 from journal.wire import FORMAT, Chunk, newer_format, read_envelope
@@ -64,10 +65,19 @@ MAP_SIZE: Final = 64 << 30
 LEAST_MAP_SIZE: Final = 1 << 30
 GREATEST_MAP_SIZE: Final = 1 << 46
 
+SWEEP_SECONDS: Final = 2.0
+"""So often a user looks for slots of readers that were killed: they are of no use, and keep old pages from reuse."""
+
+FULL_SECONDS: Final = 5.0
+"""So long a table full of readers is waited for: other users sweep it."""
+
 SYNCS: Final[tuple[Sync, ...]] = ("none", "events", "all")  # weakest first
 
-KNOWN_NAMES: Final = frozenset(["HEAD", "HEAD.partial", "cache", "lock.mdb", "segments", "writer.lease"])
+KNOWN_NAMES: Final = frozenset(["HEAD", "HEAD.partial", "cache", "lock.mdb", "segments", LEASE])
 """What may stand in the directory of a journal that has no events yet."""
+
+COPYING: Final = b"copying"
+"""With a seq, the key in meta of a copy that begins there and has not ended."""
 
 ONE: Final = struct.Struct(">Q")
 TWO: Final = struct.Struct(">QQ")
@@ -128,6 +138,13 @@ class LmdbJournal(JournalUser):
             )
         return self.begin(opened, time_ns, 1 if self.durability == "event" else CHUNK_ROWS, self.durability)
 
+    def copy_to(self, path: str | os.PathLike[str]) -> Copied:
+        self.check()
+        if os.path.realpath(path_of(path)) == os.path.realpath(self.environment.folder):
+            raise onto_itself()  # before it is opened for writing
+        with open_copy(path) as target:
+            return copy_streams(self, target)
+
     def check(self) -> None:
         super().check()
         if self.closed:
@@ -169,6 +186,16 @@ def open_for_writing(
 def open_for_reading(path: str | os.PathLike[str]) -> LmdbJournal:
     """Open the journal at ``path`` as it is and as it grows; see `LmdbJournal`."""
     return LmdbJournal(path, readonly=True)
+
+
+@contextmanager
+def open_copy(path: str | os.PathLike[str]) -> Generator[LmdbJournal]:
+    """The journal at ``path`` as the target of a copy: what was copied may be relied on when this ends."""
+    target = LmdbJournal(path, durability="close", sync="all")
+    try:
+        yield target
+    finally:
+        target.close()
 
 
 # One environment per path and process -------------------------------------------------------------
@@ -313,6 +340,7 @@ class Environment(Shelf):
         self.env: Any = None
         self.file: tuple[int, int] | None = None  # device and number of the data.mdb that is open
         self.id = b""
+        self.sweep_at = 0.0  # on the monotonic clock
         if writing:
             self.open_to_write()
         else:
@@ -355,7 +383,7 @@ class Environment(Shelf):
                 raise self.not_a_journal("it has no events, but segments with payloads")
             self.folder.mkdir(parents=True, exist_ok=True)
             self.require_own_files()
-            lease = Lease(self.folder / "writer.lease")
+            lease = Lease(self.folder)
         try:
             self.connect(writing=True)
             with self.reading() as txn:
@@ -412,13 +440,23 @@ class Environment(Shelf):
     def connect(self, writing: bool) -> None:
         with self.lock, self.failures("open"):
             check_length(self.folder)
-            self.env = open_writer(self.folder, self.sync) if writing else open_reader(self.folder)
+            self.env = once_there_is_room(
+                lambda: open_writer(self.folder, self.sync) if writing else open_reader(self.folder)
+            )
             try:
+                self.sweep_readers(at_once=True)
                 self.file = file_at(self.folder / "data.mdb")
                 self.open_databases(writing)
             except BaseException:
                 self.disconnect()
                 raise
+
+    def sweep_readers(self, at_once: bool = False) -> None:
+        """Free the slots of readers that were killed, from time to time."""
+        now = time.monotonic()
+        if self.env is not None and (at_once or now >= self.sweep_at):
+            self.sweep_at = now + SWEEP_SECONDS
+            self.env.reader_check()
 
     def is_removed(self) -> bool:
         """Whether the files that are open here are no longer what stands at the path."""
@@ -496,6 +534,8 @@ class Environment(Shelf):
         with suppress(JournalError), self.lock:
             if self.lease is None:
                 return
+            with self.failures("read"):
+                self.sweep_readers()
             for writer in list(self.writers.values()):
                 if writer.is_closing:
                     writer.close()
@@ -547,6 +587,13 @@ class Environment(Shelf):
                 remedy="raise the limit on address space, or begin a new journal; nothing pending is lost yet",
                 path=str(self.folder),
             ) from exc
+        except lmdb.ReadersFullError as exc:
+            raise JournalError(
+                code="journal_readers_full",
+                problem=f"as many processes read the journal {str(self.folder)!r} as can at once",
+                remedy="close some of them, or wait; the slots of those that were killed are freed by the others",
+                path=str(self.folder),
+            ) from exc
         except (lmdb.Error, OSError) as exc:
             if doing == "write":
                 raise write_failed(self.folder, exc) from exc
@@ -577,9 +624,25 @@ class Environment(Shelf):
         self.recount()
 
     def flushed(self, writer: Writer) -> None:
-        is_due = self.waiting_rows >= COMMIT_ROWS or self.waiting_bytes >= COMMIT_BYTES
-        if writer.durability == "event" or (writer.durability == "batch" and is_due):
+        if writer.durability == "event" or (writer.durability == "batch" and self.is_due()):
             self.commit()
+
+    def is_due(self) -> bool:
+        return self.waiting_rows >= COMMIT_ROWS or self.waiting_bytes >= COMMIT_BYTES
+
+    def begin_copy(self) -> int:
+        with self.lock, self.failures("write"), self.env.begin(write=True) as txn:
+            txn.put(COPYING + ONE.pack(self.next_seq), b"", db=self.meta_db)
+            return self.next_seq
+
+    def end_copy(self, first_seq: int) -> None:
+        with self.lock, self.failures("write"), self.env.begin(write=True) as txn:
+            txn.delete(COPYING + ONE.pack(first_seq), db=self.meta_db)
+
+    def unfinished_copies(self) -> list[int]:
+        with self.reading() as txn:
+            keys = [bytes(key) for key in txn.cursor(db=self.meta_db).iternext(keys=True, values=False)]
+        return [ONE.unpack(key[len(COPYING) :])[0] for key in keys if key.startswith(COPYING)]
 
     def commit(self, sealing: bool = False) -> None:
         """One transaction with every chunk that waits. What fails leaves them waiting."""
@@ -740,14 +803,31 @@ class Environment(Shelf):
     def reading(self) -> Generator[Any]:
         """A short read transaction. Nothing read in it is a view of the map."""
         self.check()
+        with self.lock, self.failures("read"), self.begin_reading() as txn:
+            yield txn
+
+    def begin_reading(self) -> Any:
+        self.sweep_readers()
+        try:
+            return self.env.begin()
+        except lmdb.MapResizedError:  # the writer's process has enlarged the map
+            self.env.set_mapsize(0)
+        except lmdb.ReadersFullError:
+            self.env.reader_check()
+        return self.env.begin()
+
+    def news(self) -> Hashable:
+        self.check()
         with self.lock, self.failures("read"):
-            try:
-                txn = self.env.begin()
-            except lmdb.MapResizedError:  # the writer's process has enlarged the map
-                self.env.set_mapsize(0)
-                txn = self.env.begin()
-            with txn:
-                yield txn
+            self.sweep_readers()
+            return self.env.info()["last_txnid"], super().news()
+
+    def is_written(self) -> bool:
+        self.check()
+        with self.lock:
+            if self.lease is not None:
+                return True
+        return not self.is_removed() and is_held(self.folder)
 
     def find(self, stream: StreamId, at: int) -> bytes | None:
         chunk = self.waiting.find(stream, at)
@@ -813,69 +893,16 @@ class Environment(Shelf):
         return max(waiting, committed)
 
 
-class Lease:
-    """The right to write a journal: a lock on a file, freed by the kernel when its process ends, however it ends.
-
-    Raises:
-        JournalError: `journal_locked`, naming the holder.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+def once_there_is_room(connect: Callable[[], Any]) -> Any:
+    """What ``connect`` opens, tried again while the table of readers is full."""
+    deadline = time.monotonic() + FULL_SECONDS
+    while True:
         try:
-            self.lock()
-            os.ftruncate(self.file, 0)
-            os.pwrite(self.file, str(os.getpid()).encode(), 0)
-        except BlockingIOError as exc:
-            holder = os.pread(self.file, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self.file)
-            raise JournalError(
-                code="journal_locked",
-                problem=f"the journal {str(path.parent)!r} is being written by process {holder}",
-                remedy="wait until it has closed the journal, or open it for reading",
-                path=str(path.parent),
-                holder=int(holder) if holder.isdecimal() else None,
-            ) from exc
-        except BaseException:
-            os.close(self.file)  # which frees the lock: a full disk must not keep it
-            raise
-
-    def lock(self) -> None:
-        """Take the lock. It is tried again, since `holder_of` has it for an instant."""
-        for _ in range(3):
-            try:
-                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:  # noqa: PERF203 - trying is the only way to know
-                time.sleep(0.005)
-            else:
-                return
-        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def release(self) -> None:
-        os.ftruncate(self.file, 0)
-        os.close(self.file)
-
-    def disown(self) -> None:
-        """In a forked child: let the lock be the parent's alone, which would otherwise outlive it here."""
-        os.close(self.file)
-
-
-def holder_of(path: str | os.PathLike[str]) -> int | None:
-    """Number of the process that writes the journal now; None where none does, or it cannot be told."""
-    try:
-        file = os.open(Path(path) / "writer.lease", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(file, 64, 0)
-        return int(holder) if holder.isdigit() else None
-    except OSError:  # a file system without such locks
-        return None
-    finally:
-        os.close(file)
-    return None
+            return connect()
+        except lmdb.ReadersFullError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(COMMIT_SECONDS / 10)
 
 
 def open_writer(folder: Path, sync: Sync) -> Any:

@@ -1,7 +1,8 @@
-"""The journal as a protocol, what all journals share, and the one in memory.
+"""The journal as a protocol, and what all journals share.
 
 A stream is written through a `StreamWriter`: rows are appended to a plain list and become one chunk when
-it is flushed. Journals differ only in where chunks and payload bytes go.
+it is flushed. Journals differ only in where chunks and payload bytes go
+(memory_log.py, lmdb_log.py).
 
 Note  The list is appended to by any thread without a lock. A flush copies the first rows of it, stores
       them, and deletes as many; each of the two is one step for other threads.
@@ -9,6 +10,7 @@ Note  The list is appended to by any thread without a lock. A flush copies the f
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
@@ -25,7 +27,7 @@ from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState, state_after
 from journal.lineage import FROM_NOTHING, Origin, Piece, holder_of, origin_of, pieces, require_branch_point
 from journal.lineage import malformed as stream_malformed
 from journal.machine import Machine
-from journal.payloads import Buffer, MemoryPayloads, PayloadStore
+from journal.payloads import Buffer, Lender, PayloadStore
 from journal.wire import UNREADABLE, Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
 
 CHUNK_ROWS: Final = 256
@@ -46,6 +48,22 @@ class StreamInfo:
     stream: StreamId
     opened: StreamOpened
     head: int  # number of its events
+
+
+@attrs.define(slots=True)
+class Copied:
+    """What was copied."""
+
+    numbers: dict[StreamId, StreamId] = attrs.Factory(dict[StreamId, StreamId])  # number there of each stream
+    events: int = 0
+    payloads: int = 0  # with their bytes
+    payload_bytes: int = 0
+    payloads_missing: int = 0  # without: lost, damaged, or held nowhere
+
+    @property
+    def streams(self) -> int:
+        """Number of streams copied, the parents that were brought along included."""
+        return len(self.numbers)
 
 
 class StreamWriter(Protocol):
@@ -163,7 +181,7 @@ class Journal(Protocol):
         ...
 
     def is_written(self) -> bool:
-        """Whether more may be appended: by an open writer of this process, or by another that holds the journal."""
+        """Whether more may be appended: a writer is open, or on disk, some process has the journal open for writing."""
         ...
 
     def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
@@ -176,6 +194,23 @@ class Journal(Protocol):
 
     def payload_size(self, stream: StreamId, number: int) -> int | None:
         """Number of bytes, or None where none are stored."""
+        ...
+
+    def lend(self, stream: StreamId, lender: Lender) -> None:
+        """Ask ``lender`` for the bytes of a stream's reserved payloads when it is copied."""
+        ...
+
+    def copy_to(self, path: str | os.PathLike[str]) -> Copied:
+        """Append all streams to the journal at ``path``, which is made if it is missing.
+
+        Raises:
+            JournalError: `copy_onto_itself`, and what opening, reading and writing raise. A copy that did
+                not end is listed by `unfinished_copies` of the target.
+        """
+        ...
+
+    def unfinished_copies(self) -> list[int]:
+        """First seq of each copy into this journal that was begun and did not end."""
         ...
 
     def close(self) -> None:
@@ -308,6 +343,21 @@ class Shelf:
 
     def commit(self) -> None:
         """Make every chunk taken so far durable."""
+
+    def is_due(self) -> bool:
+        """Whether so much waits that it should be committed."""
+        return False
+
+    def begin_copy(self) -> int:
+        """Say that streams are copied in from the next seq on, until `end_copy` is given that number."""
+        return self.next_seq
+
+    def end_copy(self, first_seq: int) -> None:
+        """Say that everything was copied that `begin_copy` announced."""
+
+    def unfinished_copies(self) -> list[int]:
+        """See `Journal.unfinished_copies`."""
+        return []
 
     # writing
 
@@ -652,6 +702,7 @@ class JournalUser:
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
         self.opened_here: list[Writer] = []
+        self.lenders: dict[StreamId, Lender] = {}
 
     def begin(self, opened: StreamOpened, time_ns: int | None, chunk_size: int, durability: str) -> Writer:
         self.opened_here = [writer for writer in self.opened_here if not writer.closed]
@@ -726,6 +777,13 @@ class JournalUser:
             seq, at = Seq(envelope.first_seq + place), At(envelope.first_at + place)
             yield Stamped(seq, envelope.stream, at, row[1], event_of(row))
 
+    def lend(self, stream: StreamId, lender: Lender) -> None:
+        self.lenders[stream] = lender
+
+    def unfinished_copies(self) -> list[int]:
+        self.check()
+        return self.shelf.unfinished_copies()
+
     def news(self) -> Hashable:
         self.check()
         return self.shelf.news()
@@ -770,59 +828,3 @@ class JournalUser:
         self.check()
         located = self.shelf.located(stream, number)
         return None if located is None else located.nbytes
-
-
-# In memory ----------------------------------------------------------------------------------------
-
-
-class MemoryShelf(Shelf):
-    """Chunks in a list."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryPayloads())
-        self.chunks = ChunkList()
-
-    def add(self, chunk: Chunk) -> None:
-        self.chunks.add(chunk)
-        self.next_seq = chunk.end_seq
-
-    def recount(self) -> None:
-        self.next_seq = self.chunks.end_seq()
-
-    def find(self, stream: StreamId, at: int) -> bytes | None:
-        chunk = self.chunks.find(stream, at)
-        return None if chunk is None else chunk.data
-
-    def find_seq(self, seq: int) -> bytes | None:
-        chunk = self.chunks.find_seq(seq)
-        return None if chunk is None else chunk.data
-
-    def end_seq(self) -> int:
-        return self.next_seq
-
-    def stored_head(self, stream: StreamId) -> int:
-        return self.chunks.head(stream)
-
-    def stored_start(self, stream: StreamId) -> int | None:
-        return self.chunks.start(stream)
-
-    def stream_count(self) -> int:
-        return len(self.chunks.of)
-
-
-class MemoryJournal(JournalUser):
-    """A journal that lives as long as the process. Payloads it gives may not be written to."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryShelf())
-
-    @property
-    def path(self) -> None:
-        return None
-
-    def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
-        return self.begin(opened, time_ns, CHUNK_ROWS, "close")
-
-    def close(self) -> None:
-        for writer in self.opened_here:
-            writer.close()

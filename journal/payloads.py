@@ -13,7 +13,7 @@ import ctypes
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -31,6 +31,9 @@ SMALL_BYTES: Final = 32 << 10
 
 GATHERED_BYTES: Final = 1 << 20
 """As many bytes of small payloads are written together."""
+
+PIECE_BYTES: Final = 4 << 20
+"""Longer payloads are copied piece by piece."""
 
 ALLOCATED_BYTES: Final = 64 << 20
 """Room asked for ahead in a growing segment; what is not used is given back when it ends."""
@@ -58,6 +61,10 @@ Buffer: TypeAlias = Any
 """Any contiguous buffer: bytes, bytearray, memoryview, an array of ctypes or numpy."""
 
 
+LOST: Final = 1
+"""Segment of lost payloads in memory, where others have none; on disk an empty digest tells them."""
+
+
 class Place(NamedTuple):
     """Where bytes went, and their digest."""
 
@@ -82,6 +89,34 @@ class PayloadStore(Protocol):
         """
         ...
 
+    def pieces(self, located: Located) -> Iterator[memoryview]:
+        """The bytes, not checked, a piece at a time.
+
+        Raises:
+            JournalError: `payload_lost`.
+        """
+        ...
+
+    def write_pieces(self, located: Located, pieces: Iterator[memoryview]) -> Place:
+        """Store the bytes of a payload of another journal, checked.
+
+        Raises:
+            JournalError: `payload_damaged`, and nothing counts as written then.
+        """
+        ...
+
+    def lost(self) -> Place:
+        """The place of a payload that is known to be lost: reading it is refused with `payload_lost`."""
+        ...
+
+
+class Lender(Protocol):
+    """Has the bytes of payloads whose numbers were only reserved, for as long as their tensors are live."""
+
+    def lend(self, number: int) -> Buffer | None:
+        """The elements of a payload's tensor, contiguous; None where it is no longer held as it was."""
+        ...
+
 
 class MemoryPayloads:
     """Payloads held by this process. What `read` gives may not be written to."""
@@ -97,7 +132,21 @@ class MemoryPayloads:
             return Place(0, len(self.held) - 1, len(copy), b"")
 
     def read(self, located: Located) -> memoryview:
+        if located.segment == LOST:
+            raise lost(located, "were lost before they were copied here")
         return memoryview(self.held[located.offset])
+
+    def pieces(self, located: Located) -> Iterator[memoryview]:
+        yield self.read(located)
+
+    def write_pieces(self, located: Located, pieces: Iterator[memoryview]) -> Place:
+        data = b"".join(pieces)
+        if located.digest and xxhash.xxh3_128_digest(data) != located.digest:
+            raise damaged(located)
+        return self.write(data)
+
+    def lost(self) -> Place:
+        return Place(LOST, 0, 0, b"")
 
 
 class Segments:
@@ -264,24 +313,47 @@ class Segments:
             self.unsynced.clear()
 
     def read(self, located: Located) -> memoryview:
-        data = self.bytes_at(located) if located.digest else None
+        if not located.digest:
+            raise lost(located, "were lost before they were copied here")
+        data = self.bytes_at(located)
         if data is None:
-            raise JournalError(
-                code="payload_lost",
-                problem=f"the bytes of payload {located.number} are not in segment {located.segment}",
-                remedy="they did not reach the disk before a power cut, their file was removed or cut; capture again",
-                number=located.number,
-                segment=located.segment,
-            )
+            raise lost(located, f"are not in segment {located.segment}")
         if xxhash.xxh3_128_digest(data) != located.digest:
-            raise JournalError(
-                code="payload_damaged",
-                problem=f"the bytes of payload {located.number} do not match their digest",
-                remedy="they were changed, or did not reach the disk before a power cut; capture again",
-                number=located.number,
-                segment=located.segment,
-            )
+            raise damaged(located)
         return memoryview(data)
+
+    def pieces(self, located: Located) -> Iterator[memoryview]:
+        if not located.digest:
+            raise lost(located, "were lost before they were copied here")
+        for start in range(0, located.nbytes, PIECE_BYTES):
+            nbytes = min(PIECE_BYTES, located.nbytes - start)
+            data = self.bytes_at(located._replace(offset=located.offset + start, nbytes=nbytes))
+            if data is None:
+                raise lost(located, f"are not in segment {located.segment}")
+            yield memoryview(data)
+
+    def write_pieces(self, located: Located, pieces: Iterator[memoryview]) -> Place:
+        digest = xxhash.xxh3_128()
+        with self.lock, write_failures(self.folder):
+            if self.writing is None or self.offset >= SEGMENT_BYTES:
+                self.roll()
+            self.push_gathered()
+            if self.offset + located.nbytes > self.allocated:
+                self.allocate(located.nbytes)
+            end = self.offset
+            for piece in pieces:
+                self.write_at(piece, end)
+                digest.update(piece)
+                end += piece.nbytes
+            if located.digest not in (b"", digest.digest()):
+                raise damaged(located)
+            place = Place(self.segment, self.offset, end - self.offset, digest.digest())
+            self.offset = end
+            self.unsynced.add(self.segment)
+        return place
+
+    def lost(self) -> Place:
+        return Place(0, 0, 0, b"")
 
     def bytes_at(self, located: Located) -> bytearray | None:
         try:
@@ -367,6 +439,26 @@ class write_failures:
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
         if isinstance(exc, OSError):
             raise write_failed(self.path, exc) from exc
+
+
+def lost(located: Located, why: str) -> JournalError:
+    return JournalError(
+        code="payload_lost",
+        problem=f"the bytes of payload {located.number} {why}",
+        remedy="they did not reach the disk before a power cut, or the file was removed; capture again",
+        number=located.number,
+        segment=located.segment,
+    )
+
+
+def damaged(located: Located) -> JournalError:
+    return JournalError(
+        code="payload_damaged",
+        problem=f"the bytes of payload {located.number} do not match their digest",
+        remedy="they were changed, or did not reach the disk before a power cut; capture again",
+        number=located.number,
+        segment=located.segment,
+    )
 
 
 def write_failed(path: Path, exc: BaseException) -> JournalError:

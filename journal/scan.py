@@ -14,7 +14,6 @@ Not   starting the process, or what a caller gets: integrity.py.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import resource
@@ -34,6 +33,7 @@ from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import Event
 from journal.events.capture import StreamOpened
 from journal.head import Found, find_head, head_missing, head_torn
+from journal.lease import is_held
 from journal.lifecycle import WriterState
 from journal.lmdb_log import COMMIT, META, ONE, TWO, Environment, check_length
 from journal.payloads import open_segment
@@ -196,34 +196,17 @@ class Scanned(Environment):
         return
 
 
-def is_being_written(folder: Path) -> bool:
-    """Whether a process holds the writer's lease. Looking takes it for a moment, which `Lease.lock` allows for."""
-    try:
-        file = os.open(folder / "writer.lease", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(file)
-    return False
-
-
 def are_pages_sound(folder: Path, found: Findings) -> bool:
     """Whether data.mdb may be mapped; True also where that cannot be told, since it is being written."""
     before = metas_of(folder)
-    if is_being_written(folder):
+    if is_held(folder):
         found.note("the structure of the pages was not looked at: the journal is being written")
         return True
     try:
         problems: list[str] = lmdb.verify.verify(str(folder))  # type: ignore[no-untyped-call] # lmdb has no types there
     except lmdb.verify.VerifyError as exc:
         problems = [str(exc)]
-    if problems and (is_being_written(folder) or metas_of(folder) != before):
+    if problems and (is_held(folder) or metas_of(folder) != before):
         found.note("the structure of the pages was not looked at: the journal was written meanwhile")
         return True
     for problem in problems:

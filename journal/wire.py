@@ -160,11 +160,17 @@ class ChunkPacker:
         if len(body) > MAX_CHUNK_BYTES // 2:
             body = self.shortened(rows[0])
         table = self.table(frozenset([row[0] for row in rows]))
-        head = (FORMAT, first_seq, stream, first_at, len(rows), table, (payload_end, payloads), body)
-        data = self.pack(head)
+        return self.enveloped(Envelope(first_seq, stream, first_at, len(rows), table, payload_end, payloads, body))
+
+    def enveloped(self, envelope: Envelope) -> Chunk:
+        """The chunk that reads as ``envelope``."""
+        one = envelope
+        head = (FORMAT, one.first_seq, one.stream, one.first_at, one.count, one.types)
+        data = self.pack((*head, (one.payload_end, one.payloads), one.body))
         if len(data) > MAX_CHUNK_BYTES:
             raise too_large(len(data))
-        return Chunk(first_seq, stream, first_at, len(rows), payloads, data + zlib.crc32(data).to_bytes(4, "little"))
+        data += zlib.crc32(data).to_bytes(4, "little")
+        return Chunk(one.first_seq, one.stream, one.first_at, one.count, one.payloads, data)
 
     def moved(self, envelope: Envelope, payloads: tuple[Located, ...]) -> Chunk:
         """The same events, byte for byte, with their payloads elsewhere."""
@@ -322,6 +328,32 @@ def read_envelope(data: bytes, written_by: str | None = None) -> Envelope:
         raise malformed("chunk_malformed", "a table of payloads that is none")
     located = tuple(Located(*entry) for entry in entries)
     return Envelope(Seq(first_seq), StreamId(stream), At(first_at), count, types_used, kept[0], located, body)
+
+
+def packed_rows(envelope: Envelope) -> bytes:
+    """The rows of a chunk as they are packed, one after the other.
+
+    Raises:
+        JournalCorrupt: `event_malformed`, when the body is not exactly as many values as the envelope says.
+    """
+    body = envelope.body
+    try:
+        walk = msgpack.Unpacker(None, max_buffer_size=max(1, len(body)))
+        walk.feed(body)
+        count, start = walk.read_array_header(), walk.tell()
+        for _ in range(count):
+            walk.skip()
+        is_whole = count == envelope.count and walk.tell() == len(body)
+    except (ValueError, TypeError, msgpack.UnpackException):
+        is_whole, start = False, 0
+    if not is_whole:
+        raise malformed("event_malformed", "the rows of a chunk are not as many as its envelope says")
+    return body[start:]
+
+
+def body_of(rows: Sequence[bytes], count: int) -> bytes:
+    """A body of ``count`` packed rows."""
+    return b"".join((msgpack.Packer().pack_array_header(count), *rows))
 
 
 def as_tuple(value: Any) -> tuple[Any, ...] | None:

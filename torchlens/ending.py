@@ -8,12 +8,13 @@ Rule   no source file is read and no torch is needed: the process that died may 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from journal import JournalError, StreamInfo
-from journal.lmdb_log import holder_of
+from journal.lease import writing_process
 from projections.call_facts import CallFacts, TensorFacts, call_facts
 from projections.sites import Frame
 from torchlens.facade import Trace
@@ -207,7 +208,7 @@ def told(trace: Trace, path: str, number: int, *, is_last: bool) -> Postmortem:
         name=fact("name"),
         model=fact("model_class_name"),
         status=status,
-        writer=holder_of(path) if status == "unfinished" and is_last else None,
+        writer=writing_process(Path(path)) if status == "unfinished" and is_last else None,
         is_announced=fact("last_started_event") is not None,
         call=call,
         around=tuple(calls[:-1]),

@@ -275,7 +275,6 @@ def test_a_header_that_does_not_say_where_it_branches_is_refused(any_journal: Jo
 
 
 def test_news_changes_with_whatever_is_appended_and_with_nothing_else(any_journal: Journal) -> None:
-    assert not any_journal.is_written()
     marks = [any_journal.news()]
     writer = any_journal.open_stream(opened())
     assert any_journal.is_written()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import random
@@ -25,7 +26,8 @@ from journal import Event, JournalError, LmdbJournal, StreamId, open_for_writing
 from journal.events import BranchTaken, StreamOpened
 from journal.head import SLOT_BYTES, SLOTS, Head, read_head, write_head
 from journal.integrity import Report, trusted_path, verify
-from journal.lmdb_log import COMMIT, ONE, TWO, Lease
+from journal.lease import Lease, is_held
+from journal.lmdb_log import COMMIT, ONE, TWO
 from journal.scan import LISTED, Findings, scan
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
@@ -683,16 +685,16 @@ def test_a_writer_that_comes_while_events_are_read_gives_no_false_alarm(
 
 def test_looking_for_a_writer_keeps_none_out(path: Path) -> None:
     looking = os.open(path / "writer.lease", os.O_RDONLY)
-    journal.lmdb_log.fcntl.flock(looking, journal.lmdb_log.fcntl.LOCK_SH)
+    fcntl.flock(looking, fcntl.LOCK_SH)
     begun = time.monotonic()
-    assert code_of(lambda: Lease(path / "writer.lease")) == "journal_locked"
+    assert code_of(lambda: Lease(path)) == "journal_locked"
     assert time.monotonic() - begun < 1
     os.close(looking)
-    assert not journal.scan.is_being_written(path)
-    lease = Lease(path / "writer.lease")
-    assert journal.scan.is_being_written(path)
+    assert not is_held(path)
+    lease = Lease(path)
+    assert is_held(path)
     lease.release()
-    assert not journal.scan.is_being_written(path)
+    assert not is_held(path)
 
 
 def test_who_writes_a_journal_may_verify_it(path: Path) -> None:
