@@ -12,7 +12,7 @@ import time
 from collections.abc import Hashable, Iterator
 from typing import Final
 
-from journal.events.base import Stamped, StreamId
+from journal.events.base import Event, Stamped, StreamId
 from journal.events.capture import CaptureSettled
 from journal.log import Journal
 
@@ -41,7 +41,7 @@ def follow(
     seen: Hashable = None
     heard = time.monotonic()
     next_one = max(0, start)
-    settled = False
+    settled = stream is not None and isinstance(last_event(journal, stream), CaptureSettled)
     while True:
         may_grow = journal.is_written()  # asked before reading: what was appended until then is read below
         mark = journal.news()
@@ -61,3 +61,7 @@ def follow(
         if rest <= 0:
             return
         time.sleep(rest)
+
+
+def last_event(journal: Journal, stream: StreamId) -> Event:
+    return next(journal.events(stream, journal.head(stream) - 1)).event

@@ -124,6 +124,7 @@ def trace(
         with contextlib.suppress(JournalError):  # what ended the capture is told
             held.close()  # there will be no trace to do it
         raise
+    held.lend(captured.stream, captured.handles)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
     if isinstance(captured.error, (ConfigurationError, JournalError)):
         raise captured.error  # the request or the journal was at fault, not the model

@@ -197,7 +197,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     keeper = Keeper(writer.reserve, writer.store if on_disk else None, detach=options.detach_saved_activations)
     plan = Plan(request.save, described.addresses, layer_type, request.stop)
     recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
-    captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes))
+    captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved))
     with _seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
             args, kwargs, parameters = copied(request.args, request.kwargs)

@@ -8,16 +8,20 @@ from torch import Tensor
 
 from torchlens import compat
 from torchlens.errors import PayloadUnavailableError
+from torchlens.tensors import contiguous_bytes
 
 
 class Handles:
     """The live side of one capture, pinned until ``close``."""
 
-    __slots__ = ("_nodes", "_pins")
+    __slots__ = ("_nodes", "_pins", "_reserved")
 
-    def __init__(self, pins: dict[int, tuple[Tensor, int | None]], nodes: dict[Any, int]) -> None:
+    def __init__(
+        self, pins: dict[int, tuple[Tensor, int | None]], nodes: dict[Any, int], reserved: dict[int, int]
+    ) -> None:
         self._pins = pins
         self._nodes = nodes
+        self._reserved = reserved
 
     def tensor(self, value: int) -> Tensor | None:
         """A copy of the value as it was made, on its autograd graph; None where it is not held here.
@@ -39,6 +43,18 @@ class Handles:
                 value=value,
             )
         return compat.copied(tensor)
+
+    def lend(self, number: int) -> Any | None:
+        """The elements of the payload with this number, as a copied journal holds them; None where they are not held.
+
+        What was overwritten after the capture is not held, nor what has no plain memory.
+        """
+        value = self._reserved.get(number)
+        try:
+            tensor = None if value is None else self.tensor(value)
+        except PayloadUnavailableError:
+            return None
+        return None if tensor is None else contiguous_bytes(tensor)
 
     def node(self, number: int) -> Any:
         """The autograd node with this capture-local number; None where it is not held."""

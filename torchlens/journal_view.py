@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Final
 
-from journal import Journal, StreamInfo, open_for_reading
+from journal import Copied, Journal, LmdbJournal, Stamped, StreamInfo, open_for_reading
+from journal.copying import copy_streams
 from journal.errors import JournalError
+from journal.following import POLL_SECONDS, follow
 from journal.integrity import Report, verify
+from journal.lease import is_held
+from journal.lmdb_log import open_copy
+from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
+from torchlens.lookup import is_number
 
 __all__ = ["JournalView", "load", "open_journal"]
 
 READABLE = ("capture", "branch")
 """Kinds of stream that a trace can stand for."""
+
+
+MADE_SECONDS: Final = 10.0
+"""So long a journal that a process has begun to make is waited for."""
 
 
 def captures_in(journal: Journal) -> list[StreamInfo]:
@@ -25,7 +39,7 @@ class JournalView:
     """What a journal holds. Traces it gave are cleaned up when it is closed."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.journal = open_for_reading(path)
+        self.journal: LmdbJournal = open_for_reading(path)
         self.path = os.fspath(path)
         self.traces: dict[int, Trace] = {}
         self.is_closed = False
@@ -45,6 +59,150 @@ class JournalView:
         """The streams that ``captures`` stand for."""
         return captures_in(self.journal)
 
+    def capture(self, which: int | str) -> Trace:
+        """One capture.
+
+        Args:
+            which: Its number among ``captures``, from the end if negative, or its name. A text that is a number
+                is one, as on the command line.
+
+        Raises:
+            JournalError: ``capture_unknown``, ``capture_ambiguous``.
+        """
+        return self.trace(self.chosen(which))
+
+    def find(self, *, name: str | None = None, tag: str | None = None) -> list[Trace]:
+        """The captures with this name and this tag, in the order they were made; without either, all."""
+        return [self.trace(info) for _, info in self.matching(name, tag)]
+
+    def follow(
+        self, capture: int | str | None = None, *, start: int | None = None, timeout: float | None = None
+    ) -> Iterator[Stamped]:
+        """The events as they arrive, while this process or another one writes the journal.
+
+        An event is given as soon as it was committed: under the durabilities "event" and "batch" within a second.
+
+        Args:
+            capture: Only this one, as for ``capture``; it may be one that is yet to come. None for all streams.
+            start: Number of the first event wanted, within the capture or the journal; from the first by default.
+            timeout: Seconds without an event after which to end; None to wait for as long as somebody writes.
+
+        Yields:
+            Events with their places; until the journal is sealed or its writer died, and for one capture until
+            it is settled.
+
+        Raises:
+            JournalError: ``capture_unknown``, ``capture_ambiguous``, and what reading raises.
+        """
+        stream = None if capture is None else self.awaited(capture, timeout)
+        yield from follow(self.journal, None if stream is None else stream.stream, start=start or 0, timeout=timeout)
+
+    def prune(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        captures: Sequence[int | str] = (),
+        tags: Sequence[str] = (),
+        keep_last: int | None = None,
+    ) -> Copied:
+        """Write a new journal with some of the captures; this one stays as it is.
+
+        What any of the choices names is kept, and without one everything, which compacts. A branch brings the
+        captures along that it reads through.
+
+        Args:
+            path: Where nothing is yet.
+            captures: Numbers and names, as for ``capture``.
+            tags: Captures with any of these.
+            keep_last: So many of the last captures.
+
+        Raises:
+            JournalError: ``journal_exists``, ``capture_unknown``, ``capture_ambiguous``, ``copy_onto_itself``, and
+                what reading and writing raise.
+            ConfigurationError: ``option_value_invalid``.
+        """
+        kept = None
+        if captures or tags or keep_last is not None:
+            kept = {self.chosen(which).stream for which in captures}
+            for tag in tags:
+                tagged = self.matching(None, tag)
+                if not tagged:
+                    raise self.unknown(tag, "has the tag")
+                kept |= {info.stream for _, info in tagged}
+            if keep_last is not None:
+                if keep_last < 1:
+                    raise ConfigurationError(
+                        code="option_value_invalid",
+                        problem=f"keep_last={keep_last!r} keeps nothing",
+                        remedy="keep at least one capture",
+                        option="keep_last",
+                    )
+                kept |= {info.stream for info in self.capture_streams[-keep_last:]}
+            kept |= {info.stream for info in self.streams if info.opened.kind == "read" and info.opened.parent in kept}
+        self.journal.streams()  # refuses a journal that was closed
+        target = Path(path)
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise JournalError(
+                code="journal_exists",
+                problem=f"there is something at {os.fspath(path)!r}",
+                remedy="give a path where nothing is yet; pruning writes a new journal",
+                path=os.fspath(path),
+            )
+        with open_copy(path) as journal:
+            return copy_streams(self.journal, journal, kept)
+
+    def chosen(self, which: int | str) -> StreamInfo:
+        """The stream of one capture; see ``capture``."""
+        streams = self.capture_streams
+        number = which if isinstance(which, int) else int(which) if is_number(which.removeprefix("-")) else None
+        if number is not None and -len(streams) <= number < len(streams):
+            return streams[number]
+        named = [place for place, info in enumerate(streams) if info.opened.label == which]
+        if len(named) == 1:
+            return streams[named[0]]
+        if not named:
+            raise self.unknown(which, "is called")
+        raise JournalError(
+            code="capture_ambiguous",
+            problem=f"{len(named)} captures of {self.path!r} are called {which!r}",
+            remedy=f"give a number: {', '.join(map(str, named[:10]))}{', ...' if len(named) > 10 else ''}",
+            capture=which,
+            numbers=tuple(named),
+        )
+
+    def matching(self, name: str | None, tag: str | None) -> list[tuple[int, StreamInfo]]:
+        """Number and stream of the captures with this name and this tag; None asks for nothing."""
+        return [
+            (number, info)
+            for number, info in enumerate(self.capture_streams)
+            if name in (None, info.opened.label) and (tag is None or tag in info.opened.tags)
+        ]
+
+    def awaited(self, which: int | str, timeout: float | None) -> StreamInfo:
+        """The stream of a capture that may be yet to come."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            may_grow = self.journal.is_written()
+            try:
+                return self.chosen(which)
+            except JournalError as exc:
+                if exc.code != "capture_unknown" or not may_grow or (deadline and time.monotonic() >= deadline):
+                    raise
+            time.sleep(POLL_SECONDS)
+
+    def unknown(self, which: object, what: str) -> JournalError:
+        return JournalError(
+            code="capture_unknown",
+            problem=f"no capture of {self.path!r} {what} {which!r}",
+            remedy="`torchlens journal captures` shows number, name and tags of each",
+            capture=which,
+        )
+
+    @property
+    def is_unfinished_copy(self) -> bool:
+        """Whether a copy into this journal did not end, so that it may hold less than it should."""
+        return bool(self.journal.unfinished_copies())
+
     def trace(self, info: StreamInfo) -> Trace:
         """The trace of a capture's stream."""
         made = self.traces.get(info.stream)
@@ -62,6 +220,12 @@ class JournalView:
             JournalError: ``scan_timed_out``, ``scan_failed``; damage is told and not raised.
         """
         return verify(self.journal.path, timeout=timeout)
+
+    def forget(self, info: StreamInfo) -> None:
+        """Clean up the trace of a stream, if one was made."""
+        made = self.traces.pop(info.stream, None)
+        if made is not None:
+            made.cleanup()
 
     def close(self) -> None:
         """Let go of the journal and of the traces it gave. Closing twice is nothing."""
@@ -84,19 +248,37 @@ class JournalView:
             return f"<JournalView {self.path!r}, closed>"
         captures = len(self.capture_streams)
         events = sum(info.head for info in self.streams)
-        return f"<JournalView {self.path!r}: {captures} capture{'' if captures == 1 else 's'}, {events} events>"
+        copy = ", an unfinished copy" if self.is_unfinished_copy else ""
+        return f"<JournalView {self.path!r}: {captures} capture{'' if captures == 1 else 's'}, {events} events{copy}>"
 
 
-def open_journal(path: str | os.PathLike[str]) -> JournalView:
+def open_journal(path: str | os.PathLike[str], *, wait: float = 0.0) -> JournalView:
     """Open a journal for reading; use it as a context manager, or close it.
 
     Args:
         path: Directory of the journal, as given to ``tl.trace(..., journal=path)``.
+        wait: Seconds to wait for a journal that is not there yet. One that a process has begun to make is
+            waited for in any case.
 
     Raises:
         JournalError: when there is no journal, or one that cannot be read.
     """
-    return JournalView(path)
+    begun = time.monotonic()
+    while True:
+        try:
+            return JournalView(path)
+        except JournalError as exc:
+            if exc.code not in ("journal_not_found", "journal_not_a_journal"):
+                raise
+            seconds = max(wait, MADE_SECONDS) if is_being_made(path) else wait
+            if time.monotonic() - begun >= seconds:
+                raise
+        time.sleep(POLL_SECONDS)
+
+
+def is_being_made(path: str | os.PathLike[str]) -> bool:
+    """Whether a process has taken the right to write a journal here, and not yet made it."""
+    return is_held(Path(path))
 
 
 def load(path: str | os.PathLike[str]) -> Trace:

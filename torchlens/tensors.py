@@ -53,6 +53,22 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     return data, strides, own
 
 
+def contiguous_bytes(tensor: Tensor) -> Any | None:
+    """The tensor's elements in the order of its axes, as a buffer of its own; None as for ``dense_bytes``."""
+    if tensor.layout is not STRIDED or tensor.is_meta or tensor.is_nested or tensor.is_quantized:
+        return None
+    with compat.NoTorchFunction():
+        tensor = compat.resolve_conj(compat.resolve_neg(compat.detach(tensor)))
+        tensor = compat.contiguous(tensor)
+        packed = dense_bytes(tensor)
+    if packed is None:
+        return None
+    data, _, own = packed
+    if own:
+        data.owner = tensor
+    return data
+
+
 def dense_in_memory(tensor: Tensor) -> bool:
     """Whether the elements fill one run of memory without gap or overlap, in some order of the axes."""
     expected = 1

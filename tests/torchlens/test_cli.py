@@ -71,9 +71,9 @@ def test_events_are_one_json_document_a_line(journal: Path, capsys: pytest.Captu
     lines = run(capsys, "journal", "events", journal, "--capture", "first", "--json").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["at"] for event in events] == list(range(len(events)))
-    assert events[0]["event"] == "stream_opened"
+    assert events[0]["type"] == "stream_opened"
     assert events[0]["body"]["label"] == "first"
-    assert events[-1]["event"] == "capture_settled"
+    assert events[-1]["type"] == "capture_settled"
     text = run(capsys, "journal", "events", journal, "--capture", 0, "--start", 2, "--limit", 3).splitlines()
     assert [line.split()[0] for line in text] == ["2", "3", "4"]
     assert "model_described" in text[0]

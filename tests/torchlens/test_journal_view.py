@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,49 @@ def test_a_journal_gives_its_captures_in_order(tmp_path: Path) -> None:
         assert journal.captures[0] is journal.captures[0]
         assert [info.opened.label for info in journal.streams] == ["step 0", "step 1", "step 2"]
         assert "3 captures" in repr(journal)
+
+
+def test_captures_are_found_by_name_and_tag(tmp_path: Path) -> None:
+    for number in range(4):
+        tags = ["even"] if number % 2 == 0 else ["odd", "late"] if number > 2 else ["odd"]
+        x = torch.full((2,), float(number))
+        tl.trace(nn.ReLU(), x, journal=tmp_path / "j", name=f"step {number // 2}", tags=tags).cleanup()
+    with tl.open_journal(tmp_path / "j") as journal:
+        everything = journal.captures
+        assert journal.find() == everything
+        assert journal.find(tag="odd") == [everything[1], everything[3]]
+        assert journal.find(name="step 1") == everything[2:]
+        assert journal.find(name="step 1", tag="odd") == [everything[3]]
+        assert journal.find(tag="none such") == []
+
+
+def test_a_capture_is_chosen_by_number_or_name(tmp_path: Path) -> None:
+    write(tmp_path / "j", 2)
+    tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j", name="step 1").cleanup()
+    tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j", name="7").cleanup()
+    with tl.open_journal(tmp_path / "j") as journal:
+        everything = journal.captures
+        assert [journal.capture(which) for which in (0, -1, "2", "-2", "step 0", "7")] == [
+            *(everything[0], everything[3], everything[2], everything[2], everything[0], everything[3])
+        ]
+        for which, code in ((4, "capture_unknown"), (-5, "capture_unknown"), ("step 1", "capture_ambiguous")):
+            with pytest.raises(JournalError) as caught:
+                journal.capture(which)
+            assert caught.value.code == code
+        assert caught.value.fields["numbers"] == (1, 2)
+
+
+def test_a_journal_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(JournalError) as caught:
+        tl.open_journal(tmp_path / "j", wait=0.3)
+    assert caught.value.code == "journal_not_found"
+    assert 0.3 <= time.monotonic() - begun < 5
+    writer = threading.Timer(0.3, write, (tmp_path / "j", 1))
+    writer.start()
+    with tl.open_journal(tmp_path / "j", wait=60) as journal:
+        assert len(list(journal.follow(timeout=60))) > 5
+    writer.join()
 
 
 def test_closing_a_journal_cleans_up_the_traces_it_gave(tmp_path: Path) -> None:

@@ -32,13 +32,14 @@ class Keeper:
         detach: Cut kept values from the autograd graph.
     """
 
-    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "exposed", "kept_any", "pins")
+    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "exposed", "kept_any", "pins", "reserved")
 
     def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int | None] | None, *, detach: bool) -> None:
         self._reserve = reserve
         self._store = store
         self._detach = detach
         self.pins: dict[int, Pin] = {}
+        self.reserved: dict[int, int] = {}  # value by payload number, where the tensor is held and no bytes are stored
         self.kept_any = False
         self.exposed: set[int] = set()  # storages whose memory was handed out: bytes stored before may be stale
         self._by_storage: dict[int, list[int]] = {}
@@ -55,13 +56,12 @@ class Keeper:
             private: The memory is long-lived and the user's, as a buffer's is: copy now.
         """
         self.kept_any = True
-        if self._store is None:
-            self.pin(value, tensor, storage, private=private)
-            return (self._reserve(), 0, None)
-        ref = self._stored(tensor, storage)
+        ref = None if self._store is None else self._stored(tensor, storage)
         if ref is None:
             self.pin(value, tensor, storage, private=private)
-            return (self._reserve(), 0, None)
+            number = self._reserve()
+            self.reserved[number] = value
+            return (number, 0, None)
         if tensor.requires_grad and not self._detach:
             self.pin(value, tensor, storage, private=private)
         return ref

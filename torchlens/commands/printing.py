@@ -15,6 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from journal import Stamped
 from journal.events import Event
 from journal.events.template import LONG_TEXT
 from torchlens.printable import printable
@@ -34,6 +35,38 @@ def body(event: Event) -> dict[str, Any]:
     return {name: getattr(event, name) for name in event.fields}
 
 
+def event_facts(stamped: Stamped) -> dict[str, Any]:
+    """An event and its place, as programs get them."""
+    event = stamped.event
+    return {
+        "stream": stamped.stream,
+        "at": stamped.at,
+        "seq": stamped.seq,
+        "time_ns": stamped.time_ns,
+        "type": event.event_name,
+        "version": event.event_version,
+        "body": body(event),
+    }
+
+
+class EventLines:
+    """Events as people read them, a line each, with the time since the first one of the stream.
+
+    Args:
+        with_stream: Begin a line with the number of the stream.
+    """
+
+    def __init__(self, *, with_stream: bool = False) -> None:
+        self.with_stream = with_stream
+        self.begun: dict[int | None, int] = {}
+
+    def line(self, stamped: Stamped) -> str:
+        begun = self.begun.setdefault(stamped.stream if self.with_stream else None, stamped.time_ns)
+        text = ", ".join(f"{name}={shown(value)}" for name, value in body(stamped.event).items())
+        where = f"{stamped.stream:>6} {stamped.at:>7}" if self.with_stream else f"{stamped.at:>7}"
+        return f"{where}  {milliseconds(stamped.time_ns - begun):>11}  {stamped.event.event_name:<20}  {cut(text)}\n"
+
+
 def plain(value: Any, depth: int = 0) -> Any:
     """A stored value as JSON has it: tuples as arrays, bytes and infinite numbers as text, what is too deep as dots."""
     if depth > DEEPEST:
@@ -50,8 +83,12 @@ def plain(value: Any, depth: int = 0) -> Any:
 
 
 def write_json(value: Any, *, one_line: bool = False) -> None:
+    sys.stdout.write(json_text(value, one_line=one_line) + "\n")
+
+
+def json_text(value: Any, *, one_line: bool = False) -> str:
     text = json.dumps(plain(value), indent=None if one_line else 1)
-    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")  # the one control character that json leaves as it is
+    return text.replace("\x7f", "\\u007f")  # the one control character that json leaves as it is
 
 
 def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:

@@ -15,13 +15,11 @@ from rich.table import Table
 from journal import JournalError, StreamInfo
 from torchlens.commands.parsing import Commands, count
 from torchlens.commands.printing import (
-    body,
+    EventLines,
     cell,
     clock,
-    cut,
+    event_facts,
     fact,
-    milliseconds,
-    shown,
     shown_progress,
     table_of,
     write_json,
@@ -30,7 +28,6 @@ from torchlens.commands.printing import (
 from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
 from torchlens.journal_view import JournalView, open_journal
-from torchlens.lookup import is_number
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 
@@ -39,12 +36,18 @@ def add(commands: Commands) -> None:
     commands.add("info", info, "what the journal holds, in total")
     captures_command = commands.add("captures", captures, "one line for each capture")
     captures_command.add_argument("--limit", type=count, metavar="N", help="at most N captures")
+    captures_command.add_argument("--tag", metavar="T", help="only those with this tag")
     events_command = commands.add("events", events, "the stored facts of a capture, in order")
     ops_command = commands.add("ops", ops, "the ops of a capture, in order")
     for made, what in ((events_command, "events"), (ops_command, "ops")):
-        made.add_argument("--capture", metavar="N", help="which capture: its number in `captures`, or its name")
+        add_capture(made)
         made.add_argument("--limit", type=count, metavar="N", help=f"at most N {what}")
     events_command.add_argument("--start", type=count, default=0, metavar="N", help="begin with event N")
+
+
+def add_capture(command: argparse.ArgumentParser) -> None:
+    text = "which capture: its number in `captures`, from the end if negative, or its name"
+    command.add_argument("--capture", metavar="N", help=text)
 
 
 def reading(
@@ -72,6 +75,7 @@ def info(asked: argparse.Namespace, view: JournalView) -> None:
         "bytes_on_disk": sum(file.stat().st_size for file in Path(view.path).rglob("*") if file.is_file()),
         "first_opened": clock(opened[0].wall_time_ns) if opened else None,
         "last_opened": clock(opened[-1].wall_time_ns) if opened else None,
+        "unfinished_copy": view.is_unfinished_copy,
         "written_by": sorted({header.written_by for header in opened}),
         "environment": dict(opened[-1].environment) if opened else {},
     }
@@ -90,20 +94,25 @@ def info(asked: argparse.Namespace, view: JournalView) -> None:
     write_table(table)
 
 
-CAPTURE_FIELDS: Final = ("capture", "stream", "name", "model", "status", "ops", "layers", "events", "opened", "seconds")
+CAPTURE_FIELDS: Final = (
+    *("capture", "stream", "name", "tags", "model", "status", "ops", "layers", "events", "opened", "seconds"),
+)
 
 
 @reading
 def captures(asked: argparse.Namespace, view: JournalView) -> int:
     """One that cannot be read, as of a newer version, is told and keeps no other from being shown."""
-    streams = view.capture_streams[: asked.limit]
-    rows = [capture_row(number, view, info) for number, info in enumerate(shown_progress(streams, "reading captures"))]
+    if view.is_unfinished_copy:
+        sys.stderr.write(f"torchlens: {view.path!r} holds a copy that did not end; captures may be missing\n")
+    found = view.matching(None, asked.tag)[: asked.limit]
+    rows = [capture_row(number, view, info) for number, info in shown_progress(found, "reading captures")]
     status = int(any(row["status"] == UNREADABLE for row in rows))
     if asked.json:
         write_json(rows)
         return status
     table = table_of(CAPTURE_FIELDS, right=("capture", "stream", "ops", "layers", "events", "seconds"))
     for row in rows:
+        row["tags"] = ", ".join(row["tags"]) or None
         table.add_row(*(cell(row[name]) for name in CAPTURE_FIELDS))
     write_table(table)
     return status
@@ -117,7 +126,7 @@ def capture_row(number: int, view: JournalView, info: StreamInfo) -> dict[str, A
     trace = view.trace(info)
     row: dict[str, Any] = dict.fromkeys(CAPTURE_FIELDS)
     row |= {"capture": number, "stream": int(info.stream), "events": info.head}
-    row |= {"name": info.opened.label, "opened": clock(info.opened.wall_time_ns)}
+    row |= {"name": info.opened.label, "tags": list(info.opened.tags), "opened": clock(info.opened.wall_time_ns)}
     try:
         fact = trace.tables.fact
     except JournalError as exc:
@@ -132,7 +141,7 @@ def capture_row(number: int, view: JournalView, info: StreamInfo) -> dict[str, A
         "layers": fact("num_compute_layers"),
         "seconds": None if seconds is None else round(seconds, 6),
     }
-    trace.cleanup()  # a journal may hold thousands
+    view.forget(info)  # a journal may hold thousands
     return row
 
 
@@ -140,18 +149,12 @@ def capture_row(number: int, view: JournalView, info: StreamInfo) -> dict[str, A
 def events(asked: argparse.Namespace, view: JournalView) -> None:
     trace = chosen(view, asked.capture)
     stamped = trace.events(asked.start, None if asked.limit is None else asked.start + asked.limit)
-    if asked.json:
-        for item in stamped:
-            line = {"at": item.at, "seq": item.seq, "time_ns": item.time_ns, "event": item.event.event_name}
-            write_json({**line, "body": body(item.event)}, one_line=True)
-        return
-    begun: int | None = None
+    lines = EventLines()
     for item in stamped:
-        begun = item.time_ns if begun is None else begun
-        text = ", ".join(f"{name}={shown(value)}" for name, value in body(item.event).items())
-        sys.stdout.write(
-            f"{item.at:>7}  {milliseconds(item.time_ns - begun):>11}  {item.event.event_name:<20}  {cut(text)}\n"
-        )
+        if asked.json:
+            write_json(event_facts(item), one_line=True)
+        else:
+            sys.stdout.write(lines.line(item))
 
 
 OP_FIELDS: Final = {
@@ -186,24 +189,14 @@ def ops(asked: argparse.Namespace, view: JournalView) -> None:
 
 def chosen(view: JournalView, asked: str | None) -> Trace:
     """The capture asked for, by number or name; the only one where none was asked for."""
+    if asked is not None:
+        return view.capture(asked)
     streams = view.capture_streams
-    if asked is None and len(streams) == 1:
+    if len(streams) == 1:
         return view.trace(streams[0])
-    if asked is None:
-        raise ConfigurationError(
-            code="capture_not_chosen",
-            problem=f"the journal {view.path!r} holds {len(streams)} captures",
-            remedy="add --capture with a number or name that `torchlens journal captures` shows",
-            captures=len(streams),
-        )
-    if is_number(asked) and int(asked) < len(streams):
-        return view.trace(streams[int(asked)])
-    named = [info for info in streams if info.opened.label == asked]
-    if len(named) == 1:
-        return view.trace(named[0])
-    raise JournalError(
-        code="capture_unknown",
-        problem=f"{asked!r} is no capture of {view.path!r}, or several",
-        remedy="`torchlens journal captures` shows number and name of each",
-        capture=asked,
+    raise ConfigurationError(
+        code="capture_not_chosen",
+        problem=f"the journal {view.path!r} holds {len(streams)} captures",
+        remedy="add --capture with a number or name that `torchlens journal captures` shows",
+        captures=len(streams),
     )
