@@ -456,7 +456,8 @@ class Environment(Shelf):
         now = time.monotonic()
         if self.env is not None and (at_once or now >= self.sweep_at):
             self.sweep_at = now + SWEEP_SECONDS
-            self.env.reader_check()
+            with suppress(lmdb.Error):  # where it cannot be, as on a read-only disk, there are no slots either
+                self.env.reader_check()
 
     def is_removed(self) -> bool:
         """Whether the files that are open here are no longer what stands at the path."""
@@ -534,8 +535,7 @@ class Environment(Shelf):
         with suppress(JournalError), self.lock:
             if self.lease is None:
                 return
-            with self.failures("read"):
-                self.sweep_readers()
+            self.sweep_readers()
             for writer in list(self.writers.values()):
                 if writer.is_closing:
                     writer.close()

@@ -186,7 +186,7 @@ class JournalView:
             try:
                 return self.chosen(which)
             except JournalError as exc:
-                if exc.code != "capture_unknown" or not may_grow or (deadline and time.monotonic() >= deadline):
+                if exc.code != "capture_unknown" or not may_grow or past(deadline):
                     raise
             time.sleep(POLL_SECONDS)
 
@@ -274,6 +274,10 @@ def open_journal(path: str | os.PathLike[str], *, wait: float = 0.0) -> JournalV
             if time.monotonic() - begun >= seconds:
                 raise
         time.sleep(POLL_SECONDS)
+
+
+def past(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def is_being_made(path: str | os.PathLike[str]) -> bool:
