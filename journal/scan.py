@@ -30,12 +30,13 @@ import msgpack
 import xxhash
 
 from journal.errors import JournalCorrupt, JournalError
-from journal.events.base import Event
+from journal.events.base import At, Event, StreamId
 from journal.events.capture import StreamOpened
 from journal.head import Found, find_head, head_missing, head_torn
 from journal.lease import is_held
 from journal.lifecycle import WriterState
-from journal.lmdb_log import COMMIT, META, ONE, TWO, Environment, check_length
+from journal.lineage import origin_of
+from journal.lmdb_log import COMMIT, COPYING, META, ONE, TWO, Environment, check_length
 from journal.payloads import open_segment
 from journal.wire import FORMAT, Envelope, Located, check_row, event_of, read_envelope
 
@@ -253,29 +254,12 @@ class Stream:
         self.payload_end = 0
 
 
+META_KEYS: Final = frozenset([b"format", b"id", b"state", b"written_by"])
+
+
 def start_of(opened: StreamOpened | None) -> int:
-    """The number of a stream's own first event."""
-    return 0
-
-
-def parent_problem(stream: int, opened: StreamOpened, ends: Callable[[int], int]) -> str | None:
-    """Why a stream cannot be a branch of the parent it names, or name none.
-
-    Args:
-        stream: Its number.
-        opened: Its header.
-        ends: Number of events of an earlier stream.
-    """
-    parent, at = opened.parent, opened.branched_at
-    if parent is None and at is None:
-        return None
-    if parent is None or at is None:
-        return "it names a parent without an event of it, or the reverse"
-    if not 0 <= parent < stream:
-        return f"its parent would be stream {parent}"
-    if not 0 <= at <= ends(parent):
-        return f"it would leave its parent at event {at} of {ends(parent)}"
-    return None
+    """The number of a stream's own first event, by its header."""
+    return 0 if opened is None or opened.kind != "branch" else opened.branched_at or 0
 
 
 class Events:
@@ -316,6 +300,12 @@ class Events:
             self.found.counts.is_sealed = self.state is WriterState.SEALED
         else:
             self.found.damage("meta_malformed", f"the state of the writer is {state[:100]!r}, which is none")
+        copying = [key for key in entries if key.startswith(COPYING) and len(key) == len(COPYING) + ONE.size]
+        if copying:
+            self.found.note("a copy into this journal has not ended: streams may be missing at its end")
+        strangers = entries.keys() - META_KEYS - set(copying)
+        if strangers:
+            self.found.damage("meta_malformed", f"an entry is named {min(strangers)[:100]!r}, which none is")
         opened = self.streams[-1].opened if self.streams else None
         author = entries.get(b"written_by")
         if opened is not None and author != opened.written_by.encode("utf-8", "replace"):
@@ -516,9 +506,11 @@ class Events:
     def scan_parents(self) -> None:
         for number, stream in enumerate(self.streams):
             if stream.opened is not None:
-                problem = parent_problem(number, stream.opened, self.end_of)
-                if problem is not None:
-                    self.found.damage("stream_malformed", f"stream {number} is no branch: {problem}", stream=number)
+                at = At(start_of(stream.opened))
+                try:
+                    origin_of(StreamId(number), stream.opened, at, 0, self.end_of)
+                except JournalError as exc:
+                    self.found.damage(exc.code, exc.problem, stream=number)
 
     def end_of(self, stream: int) -> int:
         return self.streams[stream].end
