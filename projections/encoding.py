@@ -1,82 +1,154 @@
-"""A table's canonical bytes: the same records give the same bytes on any machine, and their digest.
+"""Canonical bytes of a table, column by column, and their digests: the same records give the same on any machine.
 
-Form   msgpack: ``[version, table name, number of rows, [[column name, [cell, ...]], ...]]``. A cell is nil, a
-       boolean, an integer, a double, a string, bytes, an array for a tuple, or a map, written as an extension that
-       holds an array of pairs in the order of their encoded keys. A whole capture is an array of its tables.
-       What `REPEATED` names is left out.
+Form   a column is one of these msgpack arrays, and the cells alone decide which:
+       ``[PLAIN, [cell, ...]]``                  as they stand;
+       ``[FEW, [value, ...], places]``           at most half as many values as cells, by first appearance, and the
+                                                 place of each cell's value, ``WIDTHS`` bytes each;
+       ``[LABELS, column]``                      op labels as rows of the op table;
+       ``[RAGGED, lengths, column]``             tuples, one after the other;
+       ``[FIXED, [column, ...]]``                tuples of one length from 2 to ``WIDEST``, by position;
+       ``[MAPS, keys, values]``                  maps, as two columns of tuples, keys in the order of their bytes;
+       ``[OPTIONAL, present, column]``           tuples or maps, and None.
+       A cell is nil, a boolean, an integer, a double, a string, bytes, an array for a tuple, or a map, written as an
+       extension that holds an array of pairs in the order of their encoded keys.
+Gives  a SHA-256 per column, per table over those of its columns, and one for all tables, the fingerprint. The digest of
+       a column that speaks of op labels is taken over the labels too.
 Rule   exact types only: a subclass, a set, a list or a foreign number is refused, since its bytes would say
        nothing of it. A tuple subclass that stands for a plain sequence of sizes has been made plain before it got
        here. NaN has one form, and minus zero is zero.
+Note   How a column is held in memory (``sequences.py``) makes it cheaper to encode and never other bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
-from typing import Any, Final, cast
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from itertools import chain, compress, pairwise
+from operator import sub
+from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 import msgpack
 
 from projections.arguments import is_tuple
-from projections.bounds import require_writable
 from projections.build import CaptureTables
-from projections.errors import EncodingError, over_events
-from projections.tables import Table
+from projections.errors import EncodingError
+from projections.sequences import Classes, Deferred, Named, Picked, Ragged
+from projections.tables import Column, Table
 
 VERSION: Final = 1
+
+
+class Form(IntEnum):
+    """How the cells of a column are written."""
+
+    PLAIN = 0
+    FEW = 1
+    LABELS = 2
+    RAGGED = 3
+    FIXED = 4
+    MAPS = 5
+    OPTIONAL = 6
+
+
+PACKED_FORMS: Final = tuple([bytes([form]) for form in Form])
+SHORT_ARRAYS: Final = tuple([bytes([0x91 + parts]) for parts in range(4)])  # of the form and so many parts
 
 MAP: Final = 1
 """Extension code of a map."""
 
-REPEATED: Final = frozenset({"recurrent_ops"})
-"""Columns that tell for every pass of a layer what ``op_labels`` of the layer tells once: written out they grow
-with the square of the passes."""
+WIDEST: Final = 32
+"""Longer tuples of one length are ragged: a column for each position would cost more than it saves."""
+
+DEEPEST: Final = 16
+"""Tuples in tuples are taken apart to this depth, and written plain below it."""
+
+WIDTHS: Final = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"))
+"""Type of the little-endian numbers that say which of up to so many values a cell has."""
+
+MOST_CELLS: Final = 1 << 26
+"""Cells of a column that are believed on reading: equal ones take no bytes, and must not take all memory."""
 
 SMALLEST: Final = -(1 << 63)
 LARGEST: Final = (1 << 64) - 1
 
 SCALARS: Final = frozenset((type(None), bool, int, str, bytes))
+NUMBERS: Final = frozenset((bool, int, float))
+"""Types whose values may equal those of another: 1, 1.0 and True."""
+
+KNOWN: Final[frozenset[type]] = SCALARS | {float, tuple}
+
+Kinds = frozenset[type]
+"""The types of some cells."""
+
+NONE: Final[Kinds] = frozenset((type(None),))
+STRINGS: Final[Kinds] = frozenset((str,))
+INTEGERS: Final[Kinds] = frozenset((int,))
+FLOATS: Final[Kinds] = frozenset((float,))
+TUPLES: Final[Kinds] = frozenset((tuple,))
+MAPPINGS: Final[Kinds] = frozenset((dict,))
 
 Decoded = dict[str, dict[str, list[Any]]]
 """Columns by name, by table."""
 
 
+class EncodedColumn(NamedTuple):
+    """The canonical bytes of a column."""
+
+    data: bytes
+    is_labelled: bool = False  # it speaks of op labels, which it does not hold
+
+
+class Summary(NamedTuple):
+    """What tells whether two tables have the same cells, and where not."""
+
+    name: str
+    num_rows: int
+    columns: Mapping[str, bytes]  # SHA-256 by name
+
+    def digest(self) -> bytes:
+        """SHA-256 over all columns, whatever their order."""
+        columns = tuple(sorted(self.columns.items()))
+        return hashlib.sha256(pack((VERSION, self.name, self.num_rows, columns))).digest()
+
+
+class EncodedTable(NamedTuple):
+    """The canonical bytes of a table's columns, with what it takes to read them."""
+
+    summary: Summary
+    columns: Mapping[str, EncodedColumn]
+    labels: bytes  # the column of op labels
+
+
+def fingerprint_of(summaries: Iterable[Summary]) -> str:
+    """One SHA-256 over tables, whatever their order, in hexadecimal."""
+    return hashlib.sha256(pack(tuple(sorted([(one.name, one.digest()) for one in summaries])))).hexdigest()
+
+
 def fingerprint(tables: CaptureTables) -> str:
-    """SHA-256 of the canonical bytes, in hexadecimal."""
-    digest = hashlib.sha256()
-    for piece in pieces(tables):
-        digest.update(piece)
-    return digest.hexdigest()
+    """SHA-256 of all records of a capture in canonical form, in hexadecimal."""
+    encoder = Encoder(tables)
+    return fingerprint_of([encoder.table(table).summary for table in tables.all.values()])
 
 
 def encode(tables: CaptureTables) -> bytes:
-    """All tables of a capture in canonical form."""
-    return b"".join(pieces(tables))
+    """All tables of a capture in canonical form, one after the other in an array."""
+    encoder = Encoder(tables)
+    return header(len(tables.all)) + b"".join([packed(encoder.table(table)) for table in tables.all.values()])
 
 
-def pieces(tables: CaptureTables) -> Iterator[bytes]:
-    """The canonical bytes, a column at a time: all at once they may be large.
+def packed(table: EncodedTable) -> bytes:
+    """A table by itself: ``[VERSION, name, number of rows, op labels, [(column, digest, bytes), ...]]``.
 
-    Raises:
-        JournalError: ``records_too_large``, and what reading the columns raises.
+    The op labels are there if a column speaks of them. A column can be read, or told from another, alone.
     """
-    for table in (tables.ops, tables.orphans):
-        with over_events():
-            require_writable(table.context)
-    yield header(len(tables.all))
-    for table in tables.all.values():
-        names = written(table)
-        yield header(4) + pack(VERSION) + pack(table.name) + pack(len(table)) + header(len(names))
-        for name in names:
-            with over_events():  # a cell may be nested deeper than Python calls
-                column = pack([plain(cell) for cell in table.column(name)])
-            yield header(2) + pack(name) + column
-
-
-def written(table: Table[Any]) -> list[str]:
-    """Names of the columns that are encoded, in order."""
-    return [name for name in table.names if name not in REPEATED]
+    is_labelled = any(column.is_labelled for column in table.columns.values())
+    name, num_rows, digests = table.summary
+    columns = tuple([(column, digest, table.columns[column].data) for column, digest in digests.items()])
+    return pack((VERSION, name, num_rows, table.labels if is_labelled else b"", columns))
 
 
 def header(count: int) -> bytes:
@@ -85,7 +157,275 @@ def header(count: int) -> bytes:
 
 
 def pack(value: Any) -> bytes:
-    return bytes(msgpack.packb(value, use_bin_type=True))
+    """The bytes of what ``plain`` gives.
+
+    Raises:
+        EncodingError: ``encoding_type_refused``, for an integer beyond 64 bits and text that is no Unicode.
+    """
+    try:
+        return bytes(msgpack.packb(value, use_bin_type=True))
+    except (OverflowError, UnicodeEncodeError) as exc:
+        raise refused(value, "an integer beyond 64 bits, or text that is no Unicode,") from exc
+
+
+# Columns ------------------------------------------------------------------------------------------
+
+
+def is_ragged(column: Column) -> TypeGuard[Ragged[Any]]:
+    return isinstance(column, Ragged)
+
+
+class Encoder:
+    """Brings the tables of one capture into canonical form; what columns share is encoded once.
+
+    Args:
+        tables: The capture.
+    """
+
+    def __init__(self, tables: CaptureTables) -> None:
+        self.labels: Final = tables.ops.column("label")
+        self.rows: dict[str, int] = {}  # by label, as soon as labels may be referred to
+        self.shared: dict[int, tuple[object, EncodedColumn]] = {}  # by identity, which what is held keeps its own
+        self.label_data: Final = self.cells(list(self.labels)).data
+        self.label_digest: Final = hashlib.sha256(self.label_data).digest()
+        rows = {label: row for row, label in enumerate(self.labels)}
+        if len(rows) == len(self.labels):
+            self.rows = rows
+
+    def table(self, table: Table[Any]) -> EncodedTable:
+        """One table of the capture.
+
+        Raises:
+            EncodingError: ``encoding_type_refused``, for a cell that is no plain value.
+            JournalCorrupt: ``events_contradictory``, when a column cannot be made.
+        """
+        columns = {name: self.column(table.column(name)) for name in table.names}
+        if table.name == "ops":
+            columns["label"] = EncodedColumn(self.label_data)
+        digests = {
+            name: hashlib.sha256(self.label_digest + data if is_labelled else data).digest()
+            for name, (data, is_labelled) in columns.items()
+        }
+        return EncodedTable(Summary(table.name, len(table), digests), columns, self.label_data)
+
+    def column(self, column: Column) -> EncodedColumn:
+        """A column, however it is held in memory."""
+        while isinstance(column, Deferred):
+            column = column.all()
+        known = self.shared.get(id(column))
+        if known is not None:
+            return known[1]
+        if isinstance(column, Picked):
+            made = self.picked(column.values, column.classes)
+        elif isinstance(column, Named):
+            made = self.ragged(column.rows, column.labels)
+        elif is_ragged(column):
+            made = self.ragged(column, None)
+        else:
+            made = None
+        if made is None:
+            made = self.cells(list(column))
+        self.shared[id(column)] = (column, made)
+        return made
+
+    # by the cells alone
+
+    def cells(self, cells: list[Any], depth: int = 0) -> EncodedColumn:
+        """A column of these cells: the form that every other way to encode one must agree with."""
+        kinds = frozenset(map(type, cells))
+        few = self.few(cells, kinds, depth)
+        if few is not None:
+            return few
+        if kinds <= SCALARS:
+            if kinds == STRINGS and self.rows and cells[0] in self.rows and cells[-1] in self.rows:
+                rows = list(map(self.rows.get, cells))
+                if None not in rows:
+                    return labelled(written(Form.PLAIN, pack(rows)))
+            return EncodedColumn(written(Form.PLAIN, pack(cells)))
+        if kinds == FLOATS:
+            return EncodedColumn(
+                written(Form.PLAIN, pack([cell + 0.0 if cell == cell else math.nan for cell in cells]))
+            )
+        if depth < DEEPEST:
+            if kinds == TUPLES:
+                return self.tuples(cells, depth)
+            if kinds == MAPPINGS:
+                return self.mappings(cells, depth)
+            if kinds in (TUPLES | NONE, MAPPINGS | NONE):
+                present = [cell is not None for cell in cells]
+                inner = self.cells(list(compress(cells, present)), depth)
+                return joined(Form.OPTIONAL, (self.cells(present), inner))
+        return EncodedColumn(written(Form.PLAIN, pack([plain(cell) for cell in cells])))
+
+    def few(self, cells: list[Any], kinds: Kinds, depth: int) -> EncodedColumn | None:
+        """The cells by their different values; None where these are too many, or there are maps among them."""
+        count = len(cells)
+        if count < 2 or depth >= DEEPEST:
+            return None
+        if tuple in kinds:  # which mostly come several times as one object
+            objects = dict(zip(map(id, cells), cells, strict=True))
+            values = list(objects.values())
+            numbers = numbered(values, kinds)
+            if numbers is None or not worth(numbers[1], cells):
+                return None
+            place = dict(zip(objects, numbers[0], strict=True))
+            return few_of(numbers[1], map(place.__getitem__, map(id, cells)))
+        if dict in kinds:
+            return None
+        if not comparable(cells, kinds):
+            numbers = numbered(cells, kinds)
+            return None if numbers is None or 2 * len(numbers[1]) > count else few_of(numbers[1], numbers[0])
+        found = dict.fromkeys(cells)
+        if 2 * len(found) > count:
+            return None
+        place = dict(zip(found, range(len(found)), strict=True))
+        return few_of(list(found), map(place.__getitem__, cells))
+
+    def tuples(self, cells: list[Any], depth: int) -> EncodedColumn:
+        lengths = list(map(len, cells))
+        width = lengths[0]
+        if 2 <= width <= WIDEST and lengths.count(width) == len(lengths):
+            return joined(
+                Form.FIXED, [self.cells(list(part), depth + 1) for part in zip(*cells, strict=True)], count=True
+            )
+        return joined(Form.RAGGED, (self.cells(lengths), self.cells(list(chain.from_iterable(cells)), depth + 1)))
+
+    def mappings(self, cells: list[Any], depth: int) -> EncodedColumn:
+        orders: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        every = list(chain.from_iterable(cells))
+        is_known = comparable(every, frozenset(map(type, every)))
+        keys: list[tuple[Any, ...]] = []
+        for cell in cells:
+            given = tuple(cell)
+            order = orders.get(given) if is_known else None
+            if order is None:
+                order = orders[given] = tuple(sorted(given, key=lambda key: pack(plain(key))))
+            keys.append(order)
+        items = [tuple([cell[key] for key in order]) for cell, order in zip(cells, keys, strict=True)]
+        return joined(Form.MAPS, (self.cells(keys, depth + 1), self.cells(items, depth + 1)))
+
+    # by how the column is held: the same bytes, sooner
+
+    def picked(self, values: Sequence[Any], classes: Classes) -> EncodedColumn | None:
+        if len(classes.of) < 2:
+            return None
+        held = list(values)
+        numbers = numbered(held, frozenset(map(type, held)))
+        if numbers is None or 2 * len(numbers[1]) > len(classes.of):
+            return None
+        places, different = numbers
+        if len(different) == 1 or classes.count > 256:
+            return few_of(different, map(places.__getitem__, classes.of))
+        table = bytes(places).ljust(256, b"\0")
+        return few_of(different, classes.small_numbers().translate(table))
+
+    def ragged(self, column: Ragged[Any], labels: Sequence[str] | None) -> EncodedColumn | None:
+        items, ends = column.items, column.ends
+        count = len(ends) - 1
+        if count < 2 or ends[-1] != len(items) or (labels is not None and (labels is not self.labels or not self.rows)):
+            return None
+        different = len(set(items))
+        heads = {items[start] for start, end in pairwise(ends) if start < end}
+        if 2 * len(heads) <= count or 2 * different <= len(items) or frozenset(map(type, items)) != INTEGERS:
+            return None
+        lengths = list(map(sub, ends[1:], ends))
+        if lengths[0] >= 2 and lengths.count(lengths[0]) == count:
+            return None
+        known = self.shared.get(id(items))
+        if known is None:
+            known = self.shared[id(items)] = (items, EncodedColumn(written(Form.PLAIN, pack(items))))
+        inner = known[1] if labels is None else labelled(known[1].data)
+        return joined(Form.RAGGED, (self.cells(lengths), inner))
+
+
+def written(form: Form, *parts: bytes) -> bytes:
+    """An array of a form and its packed parts."""
+    return b"".join((SHORT_ARRAYS[len(parts)], PACKED_FORMS[form], *parts))
+
+
+def labelled(rows: bytes) -> EncodedColumn:
+    return EncodedColumn(written(Form.LABELS, rows), is_labelled=True)
+
+
+def joined(form: Form, parts: Sequence[EncodedColumn], *, count: bool = False) -> EncodedColumn:
+    """A form of several columns, or of one array of columns."""
+    data = [part.data for part in parts]
+    if count:
+        data = [b"".join((header(len(parts)), *data))]
+    return EncodedColumn(written(form, *data), any(part.is_labelled for part in parts))
+
+
+def few_of(values: Sequence[Any], places: Iterable[int] | bytes) -> EncodedColumn:
+    """Different values, and which of them each cell has."""
+    kinds = frozenset(map(type, values))
+    held = pack(values if kinds <= SCALARS else [plain(value) for value in values])
+    if len(values) == 1:
+        numbers = b""
+    else:
+        width = next(width for limit, width in WIDTHS if len(values) <= limit)
+        if width == "B":
+            numbers = bytes(places)
+        else:
+            wide = array(width, places)
+            if sys.byteorder == "big":
+                wide.byteswap()
+            numbers = wide.tobytes()
+    return EncodedColumn(written(Form.FEW, held, pack(numbers)))
+
+
+def numbered(values: list[Any], kinds: Kinds) -> tuple[list[int], list[Any]] | None:
+    """The place of each value among the different ones, and these; None where there are maps among them."""
+    if holds_maps(values, kinds):
+        return None
+    keys: Iterable[Any] = values if comparable(values, kinds) else [pack(plain(value)) for value in values]
+    found: dict[Any, int] = {}
+    different: list[Any] = []
+    places: list[int] = []
+    for key, value in zip(keys, values, strict=True):
+        place = found.setdefault(key, len(different))
+        if place == len(different):
+            different.append(value)
+        places.append(place)
+    return places, different
+
+
+def worth(different: Sequence[Any], cells: Sequence[Any]) -> bool:
+    """Whether writing different values once saves half of the cells, or half of what the tuples among them hold."""
+    if 2 * len(different) <= len(cells):
+        return True
+    items = total_length(cells)
+    return items > 0 and 2 * total_length(different) <= items
+
+
+def total_length(cells: Iterable[Any]) -> int:
+    return sum([len(cell) for cell in cells if is_tuple(cell)])
+
+
+def inside(cells: Iterable[Any]) -> list[Any]:
+    """What the tuples among some cells hold."""
+    return list(chain.from_iterable([cell for cell in cells if is_tuple(cell)]))
+
+
+def holds_maps(cells: Sequence[Any], kinds: Kinds, depth: int = 0) -> bool:
+    """Whether there are maps among some cells or in tuples among them, as far down as these are taken apart."""
+    if dict in kinds:
+        return True
+    if tuple not in kinds or depth >= DEEPEST:
+        return False
+    items = inside(cells)
+    return holds_maps(items, frozenset(map(type, items)), depth + 1)
+
+
+def comparable(cells: Sequence[Any], kinds: Kinds, depth: int = 0) -> bool:
+    """Whether cells are equal just where their bytes are."""
+    if not kinds <= KNOWN or len(kinds & NUMBERS) > 1 or depth >= DEEPEST:
+        return False
+    if float in kinds and any(cell != cell for cell in cells):
+        return False
+    if tuple not in kinds:
+        return True
+    items = inside(cells)
+    return comparable(items, frozenset(map(type, items)), depth + 1)
 
 
 def plain(value: Any) -> Any:
@@ -118,30 +458,40 @@ def refused(value: object, what: str) -> EncodingError:
     )
 
 
-def decode(data: bytes) -> Decoded:
-    """The columns that canonical bytes hold, those of ``REPEATED`` not among them.
+# Reading ------------------------------------------------------------------------------------------
+
+
+class PackedTable(NamedTuple):
+    """A stored table: what tells it from another, and its columns, still packed."""
+
+    summary: Summary
+    labels: Sequence[Any] | None  # op labels, where a column speaks of them
+    columns: Mapping[str, bytes]
+
+    def column(self, name: str) -> list[Any]:
+        """The cells of one column.
+
+        Raises:
+            EncodingError: ``encoding_malformed``.
+        """
+        return read_column(self.columns[name], self.summary.num_rows, self.labels)
+
+
+def unpack_table(data: bytes) -> PackedTable:
+    """A table as ``packed`` wrote it, its columns unread.
 
     Raises:
-        EncodingError: ``encoding_malformed``, when the bytes are not what ``encode`` writes, and
-            ``encoding_version_unknown``, when a later version wrote them.
+        EncodingError: ``encoding_malformed``, when the bytes are none, and ``encoding_version_unknown``, when a later
+            version wrote them.
     """
-    found: Decoded = {}
-    for table in array(unpack(data), "tables"):
-        name, columns = decoded_table(array(table, "a table"))
-        found[name] = columns
-    return found
+    return table_of(unpack(data))
 
 
-def array(value: Any, what: str) -> tuple[Any, ...]:
-    if is_tuple(value):
-        return value
-    raise malformed(f"{what} should be an array")
-
-
-def decoded_table(table: tuple[Any, ...]) -> tuple[str, dict[str, list[Any]]]:
-    if len(table) != 4:
-        raise malformed("a table is not an array of four")
-    version, name, count, columns = table
+def table_of(table: Any) -> PackedTable:
+    parts = array_of(table, "a table")
+    if len(parts) != 5:
+        raise malformed("a table is not an array of five")
+    version, name, count, labels, columns = parts
     if version != VERSION:
         raise EncodingError(
             code="encoding_version_unknown",
@@ -149,12 +499,100 @@ def decoded_table(table: tuple[Any, ...]) -> tuple[str, dict[str, list[Any]]]:
             remedy="read them with the version of this package that wrote them",
             version=version,
         )
-    made: dict[str, list[Any]] = {}
-    for column, cells in array(columns, "columns"):
-        if len(cells) != count:
-            raise malformed(f"column {column!r} has {len(cells)} cells for {count} rows")
-        made[column] = list(cells)
-    return name, made
+    digests: dict[str, bytes] = {}
+    found: dict[str, bytes] = {}
+    for column in array_of(columns, "columns"):
+        match array_of(column, "a column"):
+            case (str(column_name), bytes(digest), bytes(cells)):
+                digests[column_name] = digest
+                found[column_name] = cells
+            case _:
+                raise malformed("a column is not a name, a digest and bytes")
+    if not isinstance(name, str) or type(count) is not int or count < 0 or not isinstance(labels, bytes):
+        raise malformed("a table without name, number of rows and labels")
+    op_labels = read_column(labels, None, None) if labels else None
+    return PackedTable(Summary(name, count, digests), op_labels, found)
+
+
+def decode(data: bytes) -> Decoded:
+    """The columns that ``encode`` wrote.
+
+    Raises:
+        EncodingError: ``encoding_malformed``, when the bytes are not what ``encode`` writes, and
+            ``encoding_version_unknown``, when a later version wrote them.
+    """
+    tables = map(table_of, array_of(unpack(data), "tables"))
+    return {table.summary.name: {name: table.column(name) for name in table.columns} for table in tables}
+
+
+def read_column(data: bytes, count: int | None, labels: Sequence[Any] | None) -> list[Any]:
+    """The cells of a column, as many as its table has rows; None where only they tell how many."""
+    try:
+        return read_form(unpack(data), count, labels)
+    except (TypeError, ValueError, IndexError, KeyError) as exc:
+        if isinstance(exc, EncodingError):
+            raise
+        raise malformed(f"{type(exc).__name__}: {exc}") from exc
+
+
+def read_form(column: Any, count: int | None, labels: Sequence[Any] | None) -> list[Any]:
+    match array_of(column, "a column"):
+        case (Form.PLAIN, cells):
+            found = list(array_of(cells, "cells"))
+        case (Form.FEW, values, numbers) if count is not None and bounded(count):
+            found = read_few(array_of(values, "values"), numbers, count)
+        case (Form.LABELS, (_, rows)) if labels is not None:
+            found = [labels[row] for row in array_of(rows, "rows")]
+        case (Form.RAGGED, lengths, items) if count is not None:
+            found = read_ragged(read_form(lengths, count, labels), items, labels)
+        case (Form.FIXED, parts):
+            found = list(zip(*[read_form(part, count, labels) for part in array_of(parts, "parts")], strict=True))
+        case (Form.MAPS, keys, items):
+            pairs = zip(read_form(keys, count, labels), read_form(items, count, labels), strict=True)
+            found = [dict(zip(names, values, strict=True)) for names, values in pairs]
+        case (Form.OPTIONAL, present, cells) if count is not None:
+            is_there = read_form(present, count, labels)
+            given = iter(read_form(cells, is_there.count(True), labels))
+            found = [next(given) if there else None for there in is_there]
+        case _:
+            raise malformed("a column in no form")
+    if count is not None and len(found) != count:
+        raise malformed(f"a column has {len(found)} cells for {count} rows")
+    return found
+
+
+def read_few(values: Sequence[Any], numbers: bytes, count: int) -> list[Any]:
+    if len(values) == 1:
+        return [values[0]] * count
+    width = next(width for limit, width in WIDTHS if len(values) <= limit)
+    places = array(width, numbers)
+    if sys.byteorder == "big":
+        places.byteswap()
+    return [values[place] for place in places]
+
+
+def read_ragged(lengths: Sequence[int], items: Any, labels: Sequence[Any] | None) -> list[Any]:
+    total = sum(lengths)
+    if any(length < 0 for length in lengths) or not bounded(total):
+        raise malformed("tuples of impossible lengths")
+    cells = read_form(items, total, labels)
+    made: list[Any] = []
+    start = 0
+    for length in lengths:
+        made.append(tuple(cells[start : start + length]))
+        start += length
+    return made
+
+
+def bounded(count: int) -> bool:
+    """Whether so many cells are believed: they may take no bytes of their own."""
+    return count <= MOST_CELLS
+
+
+def array_of(value: Any, what: str) -> tuple[Any, ...]:
+    if is_tuple(value):
+        return value
+    raise malformed(f"{what} should be an array")
 
 
 def unpack(data: bytes) -> Any:

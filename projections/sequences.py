@@ -139,6 +139,80 @@ class Deferred(Sequence[Item], Generic[Item]):
         return iter(self.all())
 
 
+class Classes:
+    """Which class each row is in; classes are numbered by the first row of each.
+
+    Args:
+        of: Number of each row's class: 0, then at most one more than every number before.
+        count: How many there are.
+    """
+
+    __slots__ = ("count", "of", "small")
+
+    def __init__(self, of: Sequence[int], count: int) -> None:
+        self.of = of
+        self.count = count
+        self.small: bytes | None = None
+
+    def small_numbers(self) -> bytes:
+        """The numbers as bytes. There must be at most 256 classes."""
+        if self.small is None:
+            self.small = bytes(self.of)
+        return self.small
+
+
+class Picked(Computed[Item]):
+    """Values that a row has from its class.
+
+    Args:
+        values: The value of each class.
+        classes: Which class each row is in.
+    """
+
+    __slots__ = ("classes", "values")
+
+    def __init__(self, values: Sequence[Item], classes: Classes) -> None:
+        of = classes.of
+        super().__init__(len(of), lambda row: values[of[row]])
+        self.values = values
+        self.classes = classes
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(list(self.values).__getitem__, self.classes.of)
+
+
+class Named(Sequence[tuple[str, ...]]):
+    """Tuples of labels, as the rows that have them.
+
+    Args:
+        labels: Label by row.
+        rows: The rows of each tuple.
+    """
+
+    __slots__ = ("labels", "rows")
+
+    def __init__(self, labels: Sequence[str], rows: Ragged[int]) -> None:
+        self.labels = labels
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[str, ...]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[str, ...]]: ...
+    def __getitem__(self, index: int | slice) -> tuple[str, ...] | list[tuple[str, ...]]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        labels = self.labels
+        return tuple([labels[row] for row in self.rows[index]])
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        labels = self.labels
+        return iter(Ragged([labels[row] for row in self.rows.items], self.rows.ends))
+
+
 def place(index: int, count: int) -> int:
     """A position counted from the front; refused where there is none."""
     row = index + count if index < 0 else index

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journal.events import CaptureSettled, Event, OpExecuted
 from journal.lifecycle import CaptureState, state_after
 from projections import COLUMNS, CaptureTables, Projector, fingerprint, invariants, sequences
-from projections.encoding import decode, encode, written
+from projections.encoding import decode, encode
 from projections.fold import Fold
 from tests.projections.making import Made, source_of
 from tests.strategies import capture_streams
@@ -93,7 +93,7 @@ def undone(value: Any) -> Any:
 def test_encoding_tables_and_decoding_them_gives_their_columns_back(events: list[Event]) -> None:
     tables = tables_of(events)
     assert decode(encode(tables)) == {
-        name: {column: [undone(cell) for cell in table.column(column)] for column in written(table)}
+        name: {column: [undone(cell) for cell in table.column(column)] for column in table.names}
         for name, table in tables.all.items()
     }
 
