@@ -127,6 +127,10 @@ class LmdbJournal(JournalUser):
     def path(self) -> str:
         return str(self.environment.folder)
 
+    @property
+    def id(self) -> bytes:
+        return self.environment.id
+
     def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
         self.check()
         if self.readonly:

@@ -138,6 +138,11 @@ class Journal(Protocol):
         """Directory of the journal; None for one in memory."""
         ...
 
+    @property
+    def id(self) -> bytes | None:
+        """What tells the journal from every other, for good; None for one in memory."""
+        ...
+
     def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> StreamWriter:
         """Begin a stream with this event, at a time of the monotonic clock; now, by default.
 

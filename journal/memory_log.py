@@ -58,6 +58,10 @@ class MemoryJournal(JournalUser):
     def path(self) -> None:
         return None
 
+    @property
+    def id(self) -> None:
+        return None
+
     def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
         return self.begin(opened, time_ns, CHUNK_ROWS, "close")
 
