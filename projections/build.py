@@ -15,12 +15,13 @@ import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from projections.bounds import require_bounded
 from projections.cache import Cache
+from projections.columns import VERSIONS
 from projections.course import COURSE, Course
 from projections.errors import over_events
 from projections.fold import Fold, Folding, Source
@@ -34,7 +35,7 @@ from projections.ops import OPS
 from projections.retention import RETENTION, Kept
 from projections.rows import pairs, settle
 from projections.snapshots import SPACING, Snapshot, Snapshots
-from projections.tables import Table
+from projections.tables import Maker, Table
 from projections.vocabulary import VOCABULARY, Vocabulary
 from projections.weights import BUFFERS, PARAMS
 from projections.whole import CAPTURE
@@ -42,6 +43,13 @@ from projections.window import Window
 
 FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION)
 """The folds, in the order of their states."""
+
+
+Context = TypeVar("Context")
+
+
+def versioned(name: str, count: int, makers: Mapping[str, Maker[Context]], context: Context) -> Table[Context]:
+    return Table(name, VERSIONS[name], count, makers, context)
 
 
 class CaptureTables:
@@ -57,14 +65,14 @@ class CaptureTables:
     def __init__(self, forward: Forward, orphans: Forward) -> None:
         self.forward: Final = forward
         self.head: Final = forward.head
-        self.ops = Table("ops", len(forward), OPS, forward)
-        self.layers = Table("layers", layer_count(forward), LAYERS, forward)
-        self.modules = Table("modules", len(forward.modules), MODULES, forward)
-        self.module_calls = Table("module_calls", len(forward.calls), CALLS, forward)
-        self.params = Table("params", len(forward.words.parameters), PARAMS, forward)
-        self.buffers = Table("buffers", len(forward.words.buffers), BUFFERS, forward)
-        self.orphans = Table("orphans", len(orphans), OPS, orphans)
-        self.capture = Table("capture", 1, CAPTURE, forward)
+        self.ops = versioned("ops", len(forward), OPS, forward)
+        self.layers = versioned("layers", layer_count(forward), LAYERS, forward)
+        self.modules = versioned("modules", len(forward.modules), MODULES, forward)
+        self.module_calls = versioned("module_calls", len(forward.calls), CALLS, forward)
+        self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
+        self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
+        self.orphans = versioned("orphans", len(orphans), OPS, orphans)
+        self.capture = versioned("capture", 1, CAPTURE, forward)
 
     @cached_property
     def all(self) -> Mapping[str, Table[Forward]]:

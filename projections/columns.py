@@ -506,3 +506,17 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     }
 )
 """Meaning of each column, by table, in the order of the tables. Orphans have the columns of ops."""
+
+VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "ops": 1,
+        "layers": 1,
+        "modules": 1,
+        "module_calls": 1,
+        "params": 1,
+        "buffers": 1,
+        "orphans": 1,
+        "capture": 1,
+    }
+)
+"""Version of each table: raised whenever the same events may give other cells, or there are other columns."""

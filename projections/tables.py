@@ -25,15 +25,19 @@ class Table(Generic[Context]):
 
     Args:
         name: What the table is called.
+        version: Raised whenever the same events may give other cells (``columns.VERSIONS``).
         count: Number of rows.
         makers: How each column is made, in the order of the table.
         context: What they are made from.
     """
 
-    __slots__ = ("context", "count", "made", "makers", "name")
+    __slots__ = ("context", "count", "made", "makers", "name", "version")
 
-    def __init__(self, name: str, count: int, makers: Mapping[str, Maker[Context]], context: Context) -> None:
+    def __init__(
+        self, name: str, version: int, count: int, makers: Mapping[str, Maker[Context]], context: Context
+    ) -> None:
         self.name: Final = name
+        self.version: Final = version
         self.count: Final = count
         self.makers = makers
         self.context = context

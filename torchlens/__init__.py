@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
     from torchlens.options import CaptureOptions, JournalOptions
+    from torchlens.reprojection import Reprojection, reproject
     from torchlens.selection import Selection
     from torchlens.version import VERSION as __version__
 
 __all__ = [
     "CaptureOptions",
     "JournalOptions",
+    "Reprojection",
     "Selection",
     "Selector",
     "TorchLensError",
@@ -42,6 +44,7 @@ __all__ = [
     "output",
     "postmortem",
     "regex",
+    "reproject",
     "trace",
     "where",
     "wrapped",
@@ -50,6 +53,7 @@ __all__ = [
 _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "CaptureOptions": ("torchlens.options", "CaptureOptions"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
+    "Reprojection": ("torchlens.reprojection", "Reprojection"),
     "Selection": ("torchlens.selection", "Selection"),
     "Selector": ("projections.selector", "Selector"),
     "TorchLensError": ("torchlens.errors", "TorchLensError"),
@@ -69,6 +73,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "output": ("projections.selector", "output"),
     "postmortem": ("torchlens.ending", "postmortem"),
     "regex": ("projections.selector", "regex"),
+    "reproject": ("torchlens.reprojection", "reproject"),
     "trace": ("torchlens.api", "trace"),
     "where": ("projections.selector", "where"),
     "wrapped": ("torchlens.api", "wrapped"),

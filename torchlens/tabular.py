@@ -14,7 +14,7 @@ from torchlens.errors import CompatibilityError
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["COLUMNS", "data_frame"]
+__all__ = ["COLUMNS", "data_frame", "frame_of"]
 
 OPS: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
@@ -85,6 +85,15 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int]) -> pandas.DataFrame:
     """Some columns and rows of a table; one row per record."""
+    return frame_of({name: picked(table.column(name), rows) for name in columns}, len(rows))
+
+
+def frame_of(columns: Mapping[str, Sequence[object]], count: int) -> pandas.DataFrame:
+    """Columns of ``count`` rows as a data frame.
+
+    Raises:
+        CompatibilityError: ``pandas_not_installed``.
+    """
     try:
         import pandas  # for cost
     except ImportError as exc:
@@ -94,9 +103,7 @@ def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int]) -
             remedy="install pandas, or this package with its extra: torchlens-journal[pandas]",
         ) from exc
 
-    return pandas.DataFrame(
-        {name: picked(table.column(name), rows) for name in columns}, columns=list(columns), index=range(len(rows))
-    )
+    return pandas.DataFrame(columns, columns=list(columns), index=range(count))
 
 
 def picked(column: Sequence[object], rows: Sequence[int]) -> Sequence[object]:

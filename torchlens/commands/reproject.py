@@ -1,0 +1,83 @@
+"""``journal reproject``: every capture folded anew, and what differs from the stored records."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from functools import partial
+from typing import Any, Final
+
+import attrs
+
+from torchlens.commands.parsing import Commands
+from torchlens.commands.printing import cell, shown_progress, table_of, write_json, write_table
+from torchlens.reprojection import Difference, ReprojectedCapture, Reprojection, reproject_watched
+
+FEW: Final = 20
+"""Captures that get a line each; of more, the numbers are told."""
+
+CAPTURE_FIELDS: Final = ("stream", "name", "events", "status", "differences", "stored by", "stored at", "fingerprint")
+DIFFERENCE_FIELDS: Final = ("stream", "capture", "table", "record", "field", "change", "before", "after")
+
+
+def add(commands: Commands) -> None:
+    command = commands.add(
+        "reproject", reproject, "fold every capture anew, and tell which records and fields are not as they were stored"
+    )
+    command.add_argument("--check", action="store_true", help="compare, and store nothing")
+
+
+def reproject(asked: argparse.Namespace) -> int:
+    """0 where every capture could be folded, and with ``--check`` none differs; else 1."""
+    found = reproject_watched(asked.path, check=asked.check, watch=partial(shown_progress, what="folding captures"))
+    if asked.json:
+        facts = attrs.asdict(found)
+        write_json({"path": found.path, "ok": found.ok, **facts})
+    else:
+        show(found)
+    is_failed = any(capture.status == "failed" for capture in found.captures)
+    return int(is_failed or (asked.check and not found.ok))
+
+
+def show(found: Reprojection) -> None:
+    if len(found.captures) <= FEW:
+        table = table_of(CAPTURE_FIELDS, right=("stream", "events", "differences", "stored at"))
+        for capture in found.captures:
+            table.add_row(*map(cell, capture_cells(capture)))
+        write_table(table)
+    else:
+        counts = Counter(capture.status for capture in found.captures)
+        events = sum(capture.num_events for capture in found.captures)
+        told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        sys.stdout.write(f"{len(found.captures)} captures, {events} events: {told}\n")
+    for capture in found.captures:
+        if capture.status == "failed":
+            sys.stdout.write(f"capture of stream {capture.stream}: {capture.problem} [{capture.code}]\n")
+    if found.differences:
+        table = table_of(DIFFERENCE_FIELDS, right=("stream",))
+        for one in found.differences:
+            table.add_row(*map(cell, difference_cells(one)))
+        write_table(table)
+    left = found.num_differences - len(found.differences)
+    if left:
+        sys.stdout.write(f"and {left} more\n")
+
+
+def capture_cells(capture: ReprojectedCapture) -> tuple[Any, ...]:
+    return (
+        capture.stream,
+        capture.name,
+        capture.num_events,
+        capture.status,
+        capture.num_differences,
+        capture.stored_by,
+        capture.stored_head,
+        capture.fingerprint,
+    )
+
+
+def difference_cells(one: Difference) -> tuple[Any, ...]:
+    is_cell = one.change == "changed" and one.field is not None
+    values = (repr(one.before), repr(one.after)) if is_cell else (None, None)
+    return (one.stream, one.capture, one.table, one.record, one.field, one.change, *values)

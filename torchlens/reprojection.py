@@ -1,0 +1,251 @@
+"""The captures of a journal folded anew, and held against what folding them gave before.
+
+After a capture was folded, its tables are kept beside the journal (``results.py``). Folding it anew with another
+version of this package gives tables of the same digests, or else the kept ones tell which records and fields differ.
+
+Rule   a result of an older head is compared with a fold of the events up to that head: a stream only grows, so what
+       its events gave once they must still give. A result of other events is stale, and not compared.
+Not    which of two different results is right.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import attrs
+
+from journal import Journal, StreamInfo, open_for_reading
+from journal.errors import TorchLensError
+from projections import comparison
+from projections.comparison import Change
+from projections.encoding import PackedTable, pack, plain
+from projections.errors import EncodingError
+from torchlens.cache import FileCache, cache_of
+from torchlens.journal_view import captures_in
+from torchlens.results import Receipt, Result, find, fold, keep, kept_table, unpacked
+from torchlens.tabular import frame_of
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["Difference", "ReprojectedCapture", "Reprojection", "reproject", "reproject_watched"]
+
+Status: TypeAlias = Literal["new", "equal", "different", "stale", "failed"]
+
+MOST_DIFFERENCES: Final = 1000
+"""Differences that are listed; the others are counted."""
+
+LONGEST_CELL: Final = 4096
+"""Canonical bytes of a cell that is told as it is; a longer one is told by the beginning of its text."""
+
+
+@attrs.frozen
+class Difference:
+    """One cell, record, field or table that is not what it was.
+
+    Attributes:
+        stream: The capture's stream.
+        capture: Name of the capture.
+        table: One of the record tables, or "capture" for its own facts.
+        record: Label of the record; None where a whole field or table is meant, and for facts of the capture.
+        field: Name of the field; None where a whole record or table is meant.
+        change: "changed", or "added" and "removed" for what only the present or only the stored result has.
+        before: The stored value; a long one by the beginning of its text.
+        after: The value now.
+    """
+
+    stream: int
+    capture: str | None
+    table: str
+    record: str | None
+    field: str | None
+    change: Change
+    before: Any
+    after: Any
+
+
+@attrs.frozen
+class ReprojectedCapture:
+    """How folding one capture anew went.
+
+    Attributes:
+        stream: Its stream.
+        name: Its name; None where it was given none.
+        num_events: Events that were folded.
+        status: "new" where nothing was stored; "equal" or "different" where what was stored is of these events, or of
+            the first of them, and was compared; "stale" where it is of other events or in another form; "failed" where
+            the events cannot be folded.
+        fingerprint: Digest of all its records now; None where it failed.
+        stored_fingerprint: Digest of the records that were stored; None where nothing was compared.
+        stored_head: Number of events that these were made of.
+        stored_by: Version of this package that made them.
+        num_differences: Cells, records, fields and tables that differ.
+        code: Of the error, where it failed.
+        problem: What the error says.
+    """
+
+    stream: int
+    name: str | None
+    num_events: int
+    status: Status
+    fingerprint: str | None = None
+    stored_fingerprint: str | None = None
+    stored_head: int | None = None
+    stored_by: str | None = None
+    num_differences: int = 0
+    code: str | None = None
+    problem: str | None = None
+
+
+FIELDS: Final = ("stream", "capture", "table", "record", "field", "change", "before", "after")
+
+
+@attrs.frozen
+class Reprojection:
+    """What folding a journal anew gave.
+
+    Attributes:
+        path: Directory of the journal.
+        captures: One entry each, in the order they were made.
+        differences: What differs from the stored results: all of it, or the first thousand.
+        num_differences: How much differs in all.
+    """
+
+    path: str
+    captures: tuple[ReprojectedCapture, ...]
+    differences: tuple[Difference, ...]
+    num_differences: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every capture could be folded, and none differs from what was stored."""
+        return all(capture.status not in ("different", "failed") for capture in self.captures)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The listed differences, one a row; needs the extra ``pandas``."""
+        rows = self.differences
+        return frame_of({name: [getattr(one, name) for one in rows] for name in FIELDS}, len(rows))
+
+    def __repr__(self) -> str:
+        count, differing = len(self.captures), self.num_differences
+        return (
+            f"<Reprojection {self.path!r}: {count} capture{'' if count == 1 else 's'}, "
+            f"{differing} difference{'' if differing == 1 else 's'}>"
+        )
+
+
+Watch: TypeAlias = Callable[[Sequence[StreamInfo]], Iterable[StreamInfo]]
+"""Hands streams on, one by one, and may show how far it is."""
+
+
+def reproject(path: str | os.PathLike[str], *, check: bool = False) -> Reprojection:
+    """Fold every capture of a journal anew, and compare the records with those stored when that was done last.
+
+    Args:
+        path: Directory of the journal.
+        check: Compare, and store nothing. By default the records as they are now are stored in the journal's ``cache``
+            folder in place of the older ones, so that a later version of this package can be compared with this one.
+
+    Raises:
+        JournalError: when there is no journal, or one that cannot be read. A capture that cannot be folded is
+            reported by its code, and does not keep the others from being folded.
+    """
+    return reproject_watched(path, check=check, watch=iter)
+
+
+def reproject_watched(path: str | os.PathLike[str], *, check: bool, watch: Watch) -> Reprojection:
+    """``reproject``, with ``watch`` told of each capture when it is its turn."""
+    findings = Findings()
+    journal = open_for_reading(path)
+    try:
+        cache = cache_of(journal)
+        captures = [folded_anew(journal, info, cache, findings, check=check) for info in watch(captures_in(journal))]
+    finally:
+        journal.close()
+    return Reprojection(os.fspath(path), tuple(captures), tuple(findings.listed), findings.count)
+
+
+class Findings:
+    """Differences, counted, the first of them listed."""
+
+    def __init__(self) -> None:
+        self.listed: list[Difference] = []
+        self.count = 0
+
+    def add(self, info: StreamInfo, found: Iterable[comparison.Difference]) -> None:
+        for one in found:
+            self.count += 1
+            if len(self.listed) < MOST_DIFFERENCES:
+                table, record, field, change, before, after = one
+                self.listed.append(
+                    Difference(
+                        int(info.stream), info.opened.label, table, record, field, change, brief(before), brief(after)
+                    )
+                )
+
+
+def brief(cell: Any) -> Any:
+    """A cell as it is told: one that is long by the beginning of its text."""
+    return cell if len(pack(plain(cell))) <= LONGEST_CELL else f"{str(cell)[:200]}..."
+
+
+def folded_anew(
+    journal: Journal, info: StreamInfo, cache: FileCache | None, findings: Findings, *, check: bool
+) -> ReprojectedCapture:
+    """One capture folded, compared and, unless only checked, kept."""
+    stream, name = int(info.stream), info.opened.label
+    try:
+        now = fold(journal, info, info.head)
+        if cache is None:
+            return ReprojectedCapture(stream, name, info.head, "new", now.fingerprint)
+        receipt, is_stale = find(cache, journal, info)
+        if receipt is None:
+            status: Status = "stale" if is_stale else "new"
+            made = ReprojectedCapture(stream, name, info.head, status, now.fingerprint)
+        else:
+            then = now if receipt.head == info.head else fold(journal, info, receipt.head)
+            before = findings.count
+            if receipt.fingerprint != then.fingerprint:
+                findings.add(info, differing(cache, stream, receipt, then))
+            made = ReprojectedCapture(
+                stream,
+                name,
+                info.head,
+                "equal" if receipt.fingerprint == then.fingerprint else "different",
+                now.fingerprint,
+                receipt.fingerprint,
+                receipt.head,
+                receipt.written_by,
+                findings.count - before,
+            )
+        if not check and not (made.status == "equal" and made.stored_head == info.head):
+            keep(cache, stream, now)
+        return made
+    except TorchLensError as exc:
+        return ReprojectedCapture(stream, name, info.head, "failed", code=exc.code, problem=exc.problem)
+
+
+def differing(cache: FileCache, stream: int, receipt: Receipt, result: Result) -> Iterator[comparison.Difference]:
+    """What differs between a kept result and one of the same events now."""
+    for name in receipt.tables:
+        if name not in result.encoded:
+            yield comparison.Difference(name, None, None, "removed")
+    for name, encoded in result.encoded.items():
+        if name not in receipt.tables:
+            yield comparison.Difference(name, None, None, "added")
+        elif receipt.tables[name][1] != encoded.summary.digest():
+            yield from differing_in(kept_table(cache, stream, receipt, name), name, result)
+
+
+def differing_in(before: PackedTable | None, name: str, result: Result) -> Iterator[comparison.Difference]:
+    """The cells that differ in one table; the table alone where its cells are not there to be compared."""
+    whole = comparison.Difference(name, None, None, "changed")
+    if before is None:
+        yield whole
+        return
+    try:
+        yield from comparison.differences(before, unpacked(result.encoded[name]))
+    except EncodingError:
+        yield whole

@@ -1,0 +1,194 @@
+"""The tables of a capture as they are kept beside its journal, and the receipt that says what they were made of.
+
+Gives  a capture folded into canonical form; that kept in a cache; and what was kept, found again.
+Rule   a table is kept under its name, its version, its stream and its head; the receipt, written last, under the
+       version of the canonical form. What a receipt does not speak of is not read.
+Rule   a result is of a stream if it was opened at the moment that the receipt names, and its last event happened when
+       the receipt says: a number alone may have been given anew after a power cut.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import attrs
+
+from journal import Journal, StreamInfo
+from journal.events import Row
+from projections import CaptureTables, Projector
+from projections.arguments import is_tuple
+from projections.cache import CacheKey
+from projections.encoding import (
+    VERSION,
+    EncodedTable,
+    Encoder,
+    PackedTable,
+    fingerprint_of,
+    pack,
+    packed,
+    unpack,
+    unpack_table,
+)
+from projections.errors import EncodingError
+from torchlens import collector
+from torchlens.cache import FileCache
+from torchlens.source import StreamSource
+from torchlens.version import VERSION as PACKAGE_VERSION
+
+__all__ = ["Receipt", "Result", "find", "fold", "keep", "kept_table", "unpacked"]
+
+RECEIPT: Final = "receipt"
+"""What receipts are called among the projections."""
+
+MOST_BYTES: Final = 1 << 30
+"""A kept table that unpacks to more is not read."""
+
+FAST: Final = 1
+"""Level of compression: a table is mostly numbers, on which a higher one gains little."""
+
+
+@attrs.frozen
+class Result:
+    """A capture folded, in canonical form."""
+
+    tables: CaptureTables
+    encoded: Mapping[str, EncodedTable]
+    fingerprint: str
+    witness: tuple[int, int]
+
+
+@attrs.frozen
+class Receipt:
+    """What a kept result was made of, and what it is."""
+
+    head: int
+    witness: tuple[int, int]  # when the stream was opened, and when the last event happened
+    written_by: str
+    fingerprint: str
+    tables: Mapping[str, tuple[int, bytes]]  # version and digest, by name
+
+
+class OnceRead(StreamSource):
+    """A stream whose rows are read from the journal once, if they are few."""
+
+    FEW: Final = 1 << 13
+
+    def __init__(self, journal: Journal, info: StreamInfo, head: int) -> None:
+        super().__init__(journal, info.stream)
+        self.held: list[Row] | None = None
+        if head <= self.FEW:
+            self.held = [row for run in super().rows(0, head) for row in run]
+
+    def rows(self, start: int, stop: int | None = None) -> Iterator[Sequence[Row]]:
+        if self.held is None:
+            yield from super().rows(start, stop)
+        elif start < len(self.held):
+            yield self.held[start:stop]
+
+    def row(self, at: int) -> Row:
+        return super().row(at) if self.held is None else self.held[at]
+
+
+def fold(journal: Journal, info: StreamInfo, head: int) -> Result:
+    """The first ``head`` events of a capture, folded and in canonical form.
+
+    Raises:
+        JournalCorrupt, JournalError: what reading and folding raise.
+    """
+    with collector.paused():
+        source = OnceRead(journal, info, head)
+        tables = Projector(source).tables(head)
+        encoder = Encoder(tables)
+        encoded = {name: encoder.table(table) for name, table in tables.all.items()}
+        fingerprint = fingerprint_of([table.summary for table in encoded.values()])
+        return Result(tables, encoded, fingerprint, witness_of(source, info, head))
+
+
+def witness_of(source: StreamSource, info: StreamInfo, head: int) -> tuple[int, int]:
+    return info.opened.wall_time_ns, source.row(head - 1)[1]
+
+
+def keep(cache: FileCache, stream: int, result: Result) -> None:
+    """Keep a result instead of every older one of its stream. Snapshots of folds are no results, and stay."""
+    names = {RECEIPT, *result.encoded}
+    before = {key for key in cache.keys(stream) if key.projection in names}
+    head = result.tables.head
+    tables: dict[str, tuple[int, bytes]] = {}
+    for name, encoded in result.encoded.items():
+        version = result.tables.table(name).version
+        key = CacheKey(name, version, stream, head)
+        cache.put(key, zlib.compress(packed(encoded), FAST))
+        before.discard(key)
+        tables[name] = (version, encoded.summary.digest())
+    key = receipt_key(stream, head)
+    entries = tuple([(name, *entry) for name, entry in tables.items()])
+    cache.put(key, pack((result.witness, PACKAGE_VERSION, result.fingerprint, entries)))
+    before.discard(key)
+    for old in before:
+        cache.drop(old)
+
+
+def receipt_key(stream: int, head: int) -> CacheKey:
+    return CacheKey(RECEIPT, VERSION, stream, head)
+
+
+class Found(NamedTuple):
+    """What is kept of a capture."""
+
+    receipt: Receipt | None  # the newest of these events
+    is_stale: bool  # there is one of other events, or in another form
+
+
+def find(cache: FileCache, journal: Journal, info: StreamInfo) -> Found:
+    """The newest result of a capture's events that is kept."""
+    heads = [key for key in cache.keys(info.stream) if key.projection == RECEIPT]
+    is_stale = any(key.version != VERSION for key in heads)
+    source = StreamSource(journal, info.stream)
+    for key in sorted(heads, key=lambda key: -key.head):
+        receipt = read_receipt(cache, key) if key.version == VERSION else None
+        if receipt is None:
+            continue
+        if 0 < key.head <= info.head and witness_of(source, info, key.head) == receipt.witness:
+            return Found(receipt, is_stale)
+        is_stale = True
+    return Found(None, is_stale)
+
+
+def read_receipt(cache: FileCache, key: CacheKey) -> Receipt | None:
+    data = cache.get(key)
+    try:
+        match None if data is None else unpack(data):
+            case ((int(opened), int(last)), str(written_by), str(fingerprint), entries) if is_tuple(entries):
+                tables: dict[str, tuple[int, bytes]] = {}
+                for entry in entries:
+                    match entry:
+                        case (str(name), int(version), bytes(digest)):
+                            tables[name] = (version, digest)
+                        case _:
+                            return None
+                return Receipt(key.head, (opened, last), written_by, fingerprint, tables)
+            case _:
+                return None
+    except EncodingError:
+        return None
+
+
+def kept_table(cache: FileCache, stream: int, receipt: Receipt, name: str) -> PackedTable | None:
+    """A table that a receipt speaks of; None where it is not there any more, or not as the receipt says."""
+    version, digest = receipt.tables[name]
+    data = cache.get(CacheKey(name, version, stream, receipt.head))
+    if data is None:
+        return None
+    try:
+        inflate = zlib.decompressobj()
+        table = unpack_table(inflate.decompress(data, MOST_BYTES))
+    except (zlib.error, EncodingError):
+        return None
+    return table if inflate.eof and table.summary.digest() == digest else None
+
+
+def unpacked(encoded: EncodedTable) -> PackedTable:
+    """A table as it would come back from a cache."""
+    return unpack_table(packed(encoded))
