@@ -66,7 +66,7 @@ class CaptureTables:
         self.forward: Final = forward
         self.head: Final = forward.head
         self.ops = versioned("ops", len(forward), OPS, forward)
-        self.layers = versioned("layers", layer_count(forward), LAYERS, forward)
+        self.layers = versioned("layers", layer_count(forward), LAYERS, self.ops)
         self.modules = versioned("modules", len(forward.modules), MODULES, forward)
         self.module_calls = versioned("module_calls", len(forward.calls), CALLS, forward)
         self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
@@ -75,9 +75,9 @@ class CaptureTables:
         self.capture = versioned("capture", 1, CAPTURE, forward)
 
     @cached_property
-    def all(self) -> Mapping[str, Table[Forward]]:
+    def all(self) -> Mapping[str, Table[Any]]:
         """Every table by name, in order."""
-        tables = (
+        tables: tuple[Table[Any], ...] = (
             self.ops,
             self.layers,
             self.modules,
@@ -89,7 +89,7 @@ class CaptureTables:
         )
         return {table.name: table for table in tables}
 
-    def table(self, name: str) -> Table[Forward]:
+    def table(self, name: str) -> Table[Any]:
         """One table. A name that is none is a ``KeyError``."""
         return self.all[name]
 

@@ -24,9 +24,10 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
+import threading
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, IntEnum
 from itertools import chain, compress, pairwise
 from operator import sub
 from typing import Any, Final, NamedTuple, TypeGuard, cast
@@ -123,6 +124,16 @@ class EncodedTable(NamedTuple):
     labels: bytes  # the column of op labels
 
 
+class Packer(threading.local):
+    """msgpack's packer, one a thread: making one costs more than what is mostly packed."""
+
+    def __init__(self) -> None:
+        self.pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+
+PACKER: Final = Packer()
+
+
 def fingerprint_of(summaries: Iterable[Summary]) -> str:
     """One SHA-256 over tables, whatever their order, in hexadecimal."""
     return hashlib.sha256(pack(tuple(sorted([(one.name, one.digest()) for one in summaries])))).hexdigest()
@@ -153,7 +164,7 @@ def packed(table: EncodedTable) -> bytes:
 
 def header(count: int) -> bytes:
     """What comes before the members of an array."""
-    return bytes(msgpack.Packer().pack_array_header(count))
+    return bytes([0x90 + count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
 
 
 def pack(value: Any) -> bytes:
@@ -163,7 +174,7 @@ def pack(value: Any) -> bytes:
         EncodingError: ``encoding_type_refused``, for an integer beyond 64 bits and text that is no Unicode.
     """
     try:
-        return bytes(msgpack.packb(value, use_bin_type=True))
+        return PACKER.pack(value)
     except (OverflowError, UnicodeEncodeError) as exc:
         raise refused(value, "an integer beyond 64 bits, or text that is no Unicode,") from exc
 
@@ -199,7 +210,10 @@ class Encoder:
             EncodingError: ``encoding_type_refused``, for a cell that is no plain value.
             JournalCorrupt: ``events_contradictory``, when a column cannot be made.
         """
-        columns = {name: self.column(table.column(name)) for name in table.names}
+        if not len(table):  # as many empty columns, whatever would be in them
+            columns = dict.fromkeys(table.names, EMPTY)
+        else:
+            columns = {name: self.column(table.column(name)) for name in table.names}
         if table.name == "ops":
             columns["label"] = EncodedColumn(self.label_data)
         digests = {
@@ -264,22 +278,15 @@ class Encoder:
             return None
         if tuple in kinds:  # which mostly come several times as one object
             objects = dict(zip(map(id, cells), cells, strict=True))
-            values = list(objects.values())
-            numbers = numbered(values, kinds)
-            if numbers is None or not worth(numbers[1], cells):
+            different = Different.among(list(objects.values()), kinds)
+            if different is None or not worth(different.values, cells):
                 return None
-            place = dict(zip(objects, numbers[0], strict=True))
-            return few_of(numbers[1], map(place.__getitem__, map(id, cells)))
-        if dict in kinds:
+            place = dict(zip(objects, different.places(), strict=True))
+            return few_of(different.values, map(place.__getitem__, map(id, cells)))
+        different = Different.among(cells, kinds)
+        if different is None or 2 * len(different.values) > count:
             return None
-        if not comparable(cells, kinds):
-            numbers = numbered(cells, kinds)
-            return None if numbers is None or 2 * len(numbers[1]) > count else few_of(numbers[1], numbers[0])
-        found = dict.fromkeys(cells)
-        if 2 * len(found) > count:
-            return None
-        place = dict(zip(found, range(len(found)), strict=True))
-        return few_of(list(found), map(place.__getitem__, cells))
+        return few_of(different.values, different.places())
 
     def tuples(self, cells: list[Any], depth: int) -> EncodedColumn:
         lengths = list(map(len, cells))
@@ -293,7 +300,7 @@ class Encoder:
     def mappings(self, cells: list[Any], depth: int) -> EncodedColumn:
         orders: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         every = list(chain.from_iterable(cells))
-        is_known = comparable(every, frozenset(map(type, every)))
+        is_known = compared(every, frozenset(map(type, every))) is Compared.AS_THEY_ARE
         keys: list[tuple[Any, ...]] = []
         for cell in cells:
             given = tuple(cell)
@@ -310,14 +317,14 @@ class Encoder:
         if len(classes.of) < 2:
             return None
         held = list(values)
-        numbers = numbered(held, frozenset(map(type, held)))
-        if numbers is None or 2 * len(numbers[1]) > len(classes.of):
+        different = Different.among(held, frozenset(map(type, held)))
+        if different is None or 2 * len(different.values) > len(classes.of):
             return None
-        places, different = numbers
-        if len(different) == 1 or classes.count > 256:
-            return few_of(different, map(places.__getitem__, classes.of))
+        places = list(different.places())
+        if len(different.values) == 1 or classes.count > 256:
+            return few_of(different.values, map(places.__getitem__, classes.of))
         table = bytes(places).ljust(256, b"\0")
-        return few_of(different, classes.small_numbers().translate(table))
+        return few_of(different.values, classes.small_numbers().translate(table))
 
     def ragged(self, column: Ragged[Any], labels: Sequence[str] | None) -> EncodedColumn | None:
         items, ends = column.items, column.ends
@@ -336,6 +343,10 @@ class Encoder:
             known = self.shared[id(items)] = (items, EncodedColumn(written(Form.PLAIN, pack(items))))
         inner = known[1] if labels is None else labelled(known[1].data)
         return joined(Form.RAGGED, (self.cells(lengths), inner))
+
+
+EMPTY: Final = EncodedColumn(bytes([0x92, Form.PLAIN, 0x90]))
+"""A column without cells."""
 
 
 def written(form: Form, *parts: bytes) -> bytes:
@@ -362,10 +373,10 @@ def few_of(values: Sequence[Any], places: Iterable[int] | bytes) -> EncodedColum
     if len(values) == 1:
         numbers = b""
     else:
-        width = next(width for limit, width in WIDTHS if len(values) <= limit)
-        if width == "B":
+        if len(values) <= WIDTHS[0][0]:
             numbers = bytes(places)
         else:
+            width = next(width for limit, width in WIDTHS if len(values) <= limit)
             wide = array(width, places)
             if sys.byteorder == "big":
                 wide.byteswap()
@@ -373,20 +384,62 @@ def few_of(values: Sequence[Any], places: Iterable[int] | bytes) -> EncodedColum
     return EncodedColumn(written(Form.FEW, held, pack(numbers)))
 
 
-def numbered(values: list[Any], kinds: Kinds) -> tuple[list[int], list[Any]] | None:
-    """The place of each value among the different ones, and these; None where there are maps among them."""
-    if holds_maps(values, kinds):
-        return None
-    keys: Iterable[Any] = values if comparable(values, kinds) else [pack(plain(value)) for value in values]
-    found: dict[Any, int] = {}
-    different: list[Any] = []
-    places: list[int] = []
-    for key, value in zip(keys, values, strict=True):
-        place = found.setdefault(key, len(different))
-        if place == len(different):
-            different.append(value)
-        places.append(place)
-    return places, different
+class Different(NamedTuple):
+    """The different ones among some values, by first appearance."""
+
+    keys: Sequence[Any]  # of all values, equal just where the values' bytes are
+    first: Mapping[Any, None]  # the keys, each once
+    values: list[Any]
+
+    @classmethod
+    def among(cls, values: list[Any], kinds: Kinds) -> Different | None:
+        """None where there are maps among them."""
+        how = compared(values, kinds)
+        if how is Compared.NEVER:
+            return None
+        if how is Compared.AS_THEY_ARE:
+            first = dict.fromkeys(values)
+            return cls(values, first, list(first))
+        keys = [pack(plain(value)) for value in values]
+        found: dict[bytes, Any] = {}
+        for key, value in zip(keys, values, strict=True):
+            found.setdefault(key, value)
+        return cls(keys, dict.fromkeys(found), list(found.values()))
+
+    def places(self) -> Iterable[int]:
+        """The place of each value among the different ones."""
+        if len(self.first) == len(self.keys):
+            return range(len(self.keys))
+        place = dict(zip(self.first, range(len(self.first)), strict=True))
+        return map(place.__getitem__, self.keys)
+
+
+class Compared(Enum):
+    """How cells are told from one another."""
+
+    AS_THEY_ARE = "their equality is that of their bytes"
+    BY_BYTES = "equal cells may have other bytes: 1 and True"
+    NEVER = "there are maps among them"
+
+
+def compared(cells: Sequence[Any], kinds: Kinds, depth: int = 0) -> Compared:
+    """How to tell cells from one another; maps count as far down as tuples are taken apart."""
+    if len(kinds) == 1 and kinds <= SCALARS:
+        return Compared.AS_THEY_ARE
+    if dict in kinds:
+        return Compared.NEVER
+    is_exact = kinds <= KNOWN and len(kinds & NUMBERS) <= 1
+    if float in kinds and any(cell != cell for cell in cells):
+        is_exact = False
+    if tuple in kinds:
+        if depth >= DEEPEST:
+            return Compared.BY_BYTES
+        tuples = cells if kinds == TUPLES else [cell for cell in cells if is_tuple(cell)]
+        items = list(chain.from_iterable(tuples))
+        inner = compared(items, frozenset(map(type, items)), depth + 1)
+        if inner is not Compared.AS_THEY_ARE:
+            return inner
+    return Compared.AS_THEY_ARE if is_exact else Compared.BY_BYTES
 
 
 def worth(different: Sequence[Any], cells: Sequence[Any]) -> bool:
@@ -399,33 +452,6 @@ def worth(different: Sequence[Any], cells: Sequence[Any]) -> bool:
 
 def total_length(cells: Iterable[Any]) -> int:
     return sum([len(cell) for cell in cells if is_tuple(cell)])
-
-
-def inside(cells: Iterable[Any]) -> list[Any]:
-    """What the tuples among some cells hold."""
-    return list(chain.from_iterable([cell for cell in cells if is_tuple(cell)]))
-
-
-def holds_maps(cells: Sequence[Any], kinds: Kinds, depth: int = 0) -> bool:
-    """Whether there are maps among some cells or in tuples among them, as far down as these are taken apart."""
-    if dict in kinds:
-        return True
-    if tuple not in kinds or depth >= DEEPEST:
-        return False
-    items = inside(cells)
-    return holds_maps(items, frozenset(map(type, items)), depth + 1)
-
-
-def comparable(cells: Sequence[Any], kinds: Kinds, depth: int = 0) -> bool:
-    """Whether cells are equal just where their bytes are."""
-    if not kinds <= KNOWN or len(kinds & NUMBERS) > 1 or depth >= DEEPEST:
-        return False
-    if float in kinds and any(cell != cell for cell in cells):
-        return False
-    if tuple not in kinds:
-        return True
-    items = inside(cells)
-    return comparable(items, frozenset(map(type, items)), depth + 1)
 
 
 def plain(value: Any) -> Any:

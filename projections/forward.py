@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, PayloadRef, Row
@@ -406,12 +407,80 @@ class Forward:
             items[ends[layer] + index - 1] = row
         return Ragged(items, ends)
 
+    def near_layers(self, near: Ragged[int]) -> list[tuple[int, ...]]:
+        """Per op row the layers of the rows near it, each once, in first-seen order; equal tuples are one object."""
+        layer, ends = self.groups.layer, near.ends
+        layers = list(map(layer.__getitem__, near.items))
+        alone = [(number,) for number in range(len(self.groups.passes))]
+        known: dict[tuple[int, ...], tuple[int, ...]] = {}
+        made: list[tuple[int, ...]] = []
+        for start, end in pairwise(ends):
+            if end == start + 1:
+                made.append(alone[layers[start]])
+            else:
+                found = tuple(dict.fromkeys(layers[start:end]))
+                made.append(known.setdefault(found, found))
+        return made
+
+    @cached_property
+    def near_parents(self) -> list[tuple[int, ...]]:
+        """Per op row the layers of its parents."""
+        return self.near_layers(self.rows.parents)
+
+    @cached_property
+    def near_children(self) -> list[tuple[int, ...]]:
+        """Per op row the layers of its children."""
+        return self.near_layers(self.children)
+
+    def over_passes(self, near: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Per layer, what is near one of its passes."""
+        made: list[tuple[int, ...]] = []
+        for rows in self.layer_ops:
+            passes = dict.fromkeys([near[row] for row in rows])
+            made.append(next(iter(passes)) if len(passes) == 1 else tuple(dict.fromkeys(chain.from_iterable(passes))))
+        return made
+
+    @cached_property
+    def layer_parents(self) -> list[tuple[int, ...]]:
+        """Layers one edge before each layer, over passes, in first-seen order."""
+        return self.over_passes(self.near_parents)
+
+    @cached_property
+    def layer_children(self) -> list[tuple[int, ...]]:
+        """Layers one edge behind each layer, over passes, in first-seen order."""
+        return self.over_passes(self.near_children)
+
+    @cached_property
+    def layer_siblings(self) -> list[tuple[int, ...]]:
+        """Other children of each layer's parents, ascending."""
+        return beside(self.layer_parents, self.layer_children)
+
+    @cached_property
+    def layer_co_parents(self) -> list[tuple[int, ...]]:
+        """Other parents of each layer's children, ascending."""
+        return beside(self.layer_children, self.layer_parents)
+
     @cached_property
     def params_of(self) -> dict[int, list[int]]:
         """Parameter numbers that each op used, once per use."""
         made: dict[int, list[int]] = {}
         for row, number in pairs(self.rows.uses):
             made.setdefault(row, []).append(number)
+        return made
+
+    @cached_property
+    def own_params(self) -> dict[int, tuple[int, ...]]:
+        """Parameter numbers of each op that used any, each once."""
+        return {row: tuple(dict.fromkeys(numbers)) for row, numbers in self.params_of.items()}
+
+    @cached_property
+    def layer_params(self) -> dict[int, tuple[int, ...]]:
+        """Parameter numbers of each layer whose passes used any, each once, in order of use."""
+        made: dict[int, tuple[int, ...]] = {}
+        for row, numbers in sorted(self.own_params.items()):
+            layer = self.groups.layer[row]
+            before = made.get(layer, ())
+            made[layer] = before if set(numbers) <= set(before) else tuple(dict.fromkeys((*before, *numbers)))
         return made
 
     @cached_property
@@ -560,6 +629,17 @@ class Forward:
         for row in self.output_rows:
             made[row] = ".".join(("output", *map(part_text, self.output_paths[rows.slot[row]])))
         return made
+
+
+def beside(there: Sequence[tuple[int, ...]], back: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """What is reached from each number by a step there and one back, itself left out, ascending."""
+    made: list[tuple[int, ...]] = []
+    for number, others in enumerate(there):
+        if len(others) == 1 and len(back[others[0]]) == 1:
+            made.append(())  # it is the only one
+        else:
+            made.append(tuple(sorted({found for other in others for found in back[other]} - {number})))
+    return made
 
 
 def part_text(part: Any) -> str:

@@ -1,6 +1,6 @@
 """Columns of the layer table: one row per layer, in the order of first passes.
 
-Reads  a ``Forward`` and the columns of its ops.
+Reads  the op table, and the ``Forward`` that it is made from.
 Gives  the makers of the columns that ``columns.py`` lists under ``layers``.
 Rule   facts of a call are those of the first pass; edges are the union over passes; parameters count once.
 """
@@ -8,42 +8,52 @@ Rule   facts of a call are those of the first pass; edges are the union over pas
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from projections.forward import Forward
-from projections.ops import OPS, elements, frozen, internal_sinks, internal_sources, trainable
+from projections.ops import elements, frozen, internal_sinks, internal_sources, trainable
 from projections.sequences import Computed, picked
-from projections.tables import Column, Maker
+from projections.tables import Column, Maker, Table
+
+Ops: TypeAlias = Table[Forward]
+"""The op table: what layers are made from."""
 
 
 def layer_count(forward: Forward) -> int:
     return len(forward.groups.passes)
 
 
-def per_layer(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+def of_forward(make: Maker[Forward]) -> Maker[Ops]:
+    return lambda ops: make(ops.context)
+
+
+def per_layer(one: Callable[[Forward, int], Any]) -> Maker[Ops]:
     """A column whose cells are worked out at each read."""
 
-    def make(forward: Forward) -> Column:
+    def make(ops: Ops) -> Column:
+        forward = ops.context
         return Computed(layer_count(forward), lambda layer: one(forward, layer))
 
     return make
 
 
-def first_pass(name: str) -> Maker[Forward]:
+def first_pass(name: str) -> Maker[Ops]:
     """What the op table says of a layer's first pass."""
 
-    def make(forward: Forward) -> Column:
-        return picked(OPS[name](forward), forward.groups.first)
+    def make(ops: Ops) -> Column:
+        first = ops.context.groups.first
+        column = ops.column(name)
+        return column if len(first) == len(column) else picked(column, first)  # every op may be a layer
 
     return make
 
 
-def over_passes(name: str, combine: Callable[[list[Any]], Any]) -> Maker[Forward]:
+def over_passes(name: str, combine: Callable[[list[Any]], Any]) -> Maker[Ops]:
     """Something of what the op table says of all passes of a layer."""
 
-    def make(forward: Forward) -> Column:
-        column, rows = OPS[name](forward), forward.layer_ops
-        return Computed(layer_count(forward), lambda layer: combine([column[row] for row in rows[layer]]))
+    def make(ops: Ops) -> Column:
+        column, rows = ops.column(name), ops.context.layer_ops
+        return Computed(layer_count(ops.context), lambda layer: combine([column[row] for row in rows[layer]]))
 
     return make
 
@@ -60,93 +70,107 @@ def op_labels(forward: Forward, layer: int) -> tuple[str, ...]:
 # -- edges
 
 
-def neighbours(forward: Forward, rows: Sequence[int], near: Callable[[int], Sequence[int]]) -> tuple[int, ...]:
-    """Layers one edge away from some op rows, in first-seen order."""
-    layer = forward.groups.layer
-    return tuple(dict.fromkeys([layer[other] for row in rows for other in near(row)]))
+def of_layers(read: Callable[[Forward], Sequence[tuple[int, ...]]]) -> Maker[Ops]:
+    """A column of layer rows."""
+    return lambda ops: read(ops.context)
 
 
-def parent_layers(forward: Forward, layer: int) -> tuple[int, ...]:
-    return neighbours(forward, forward.layer_ops[layer], forward.parents.__getitem__)
-
-
-def child_layers(forward: Forward, layer: int) -> tuple[int, ...]:
-    return neighbours(forward, forward.layer_ops[layer], forward.children.__getitem__)
-
-
-def sibling_layers(forward: Forward, layer: int) -> tuple[int, ...]:
-    found = {child for parent in parent_layers(forward, layer) for child in child_layers(forward, parent)}
-    return tuple(sorted(found - {layer}))
-
-
-def co_parent_layers(forward: Forward, layer: int) -> tuple[int, ...]:
-    found = {parent for child in child_layers(forward, layer) for parent in parent_layers(forward, child)}
-    return tuple(sorted(found - {layer}))
-
-
-def named(one: Callable[[Forward, int], Sequence[int]]) -> Maker[Forward]:
+def named(read: Callable[[Forward], Sequence[tuple[int, ...]]]) -> Maker[Ops]:
     """Layer labels instead of layer rows."""
 
-    def read(forward: Forward, layer: int) -> tuple[str, ...]:
-        labels = forward.labels.layer
-        return tuple([labels[other] for other in one(forward, layer)])
+    def make(ops: Ops) -> Column:
+        labels = ops.context.labels.layer
+        return [tuple([labels[other] for other in others]) for others in read(ops.context)]
 
-    return per_layer(read)
+    return make
 
 
-def per_pass(near: Callable[[Forward], Callable[[int], Sequence[int]]]) -> Maker[Forward]:
+def counted(read: Callable[[Forward], Sequence[tuple[int, ...]]]) -> Maker[Ops]:
+    return lambda ops: list(map(len, read(ops.context)))
+
+
+def some(read: Callable[[Forward], Sequence[tuple[int, ...]]]) -> Maker[Ops]:
+    return lambda ops: list(map(bool, read(ops.context)))
+
+
+def parents(forward: Forward) -> Sequence[tuple[int, ...]]:
+    return forward.layer_parents
+
+
+def children(forward: Forward) -> Sequence[tuple[int, ...]]:
+    return forward.layer_children
+
+
+def siblings(forward: Forward) -> Sequence[tuple[int, ...]]:
+    return forward.layer_siblings
+
+
+def co_parents(forward: Forward) -> Sequence[tuple[int, ...]]:
+    return forward.layer_co_parents
+
+
+def parents_of_ops(forward: Forward) -> Sequence[tuple[int, ...]]:
+    return forward.near_parents
+
+
+def children_of_ops(forward: Forward) -> Sequence[tuple[int, ...]]:
+    return forward.near_children
+
+
+def per_pass(near: Callable[[Forward], Sequence[tuple[int, ...]]]) -> Maker[Ops]:
     """Pairs of pass and the layer labels one edge away from it."""
 
-    def read(forward: Forward, layer: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
-        labels, look = forward.labels.layer, near(forward)
-        return tuple(
-            [
-                (index, tuple([labels[other] for other in neighbours(forward, (row,), look)]))
-                for index, row in enumerate(forward.layer_ops[layer], 1)
-            ]
-        )
+    def make(ops: Ops) -> Column:
+        forward, layers = ops.context, near(ops.context)
+        labels = forward.labels.layer
+        names = {others: tuple([labels[other] for other in others]) for others in dict.fromkeys(layers)}
 
-    return per_layer(read)
+        def one(layer: int) -> tuple[tuple[int, tuple[str, ...]], ...]:
+            return tuple(enumerate([names[layers[row]] for row in forward.layer_ops[layer]], 1))
+
+        return Computed(layer_count(forward), one)
+
+    return make
 
 
-def passes_by_neighbour(near: Callable[[Forward], Callable[[int], Sequence[int]]]) -> Maker[Forward]:
+def passes_by_neighbour(near: Callable[[Forward], Sequence[tuple[int, ...]]]) -> Maker[Ops]:
     """Pairs of neighbouring layer label and the passes that use it."""
 
-    def read(forward: Forward, layer: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        labels, look = forward.labels.layer, near(forward)
-        found: dict[int, list[int]] = {}
-        for index, row in enumerate(forward.layer_ops[layer], 1):
-            for other in neighbours(forward, (row,), look):
-                found.setdefault(other, []).append(index)
-        return tuple([(labels[other], tuple(passes)) for other, passes in found.items()])
+    def make(ops: Ops) -> Column:
+        forward, layers = ops.context, near(ops.context)
+        labels = forward.labels.layer
 
-    return per_layer(read)
+        def one(layer: int) -> tuple[tuple[str, tuple[int, ...]], ...]:
+            found: dict[int, list[int]] = {}
+            for index, row in enumerate(forward.layer_ops[layer], 1):
+                for other in layers[row]:
+                    found.setdefault(other, []).append(index)
+            return tuple([(labels[other], tuple(passes)) for other, passes in found.items()])
 
+        return Computed(layer_count(forward), one)
 
-def parents_of(forward: Forward) -> Callable[[int], Sequence[int]]:
-    return forward.parents.__getitem__
-
-
-def children_of(forward: Forward) -> Callable[[int], Sequence[int]]:
-    return forward.children.__getitem__
+    return make
 
 
-def edges_vary(forward: Forward, layer: int) -> bool:
+def edges_vary(ops: Ops) -> Column:
     """Whether some pass has other neighbouring layers than the first one."""
-    ways = (forward.parents.__getitem__, forward.children.__getitem__)
-    shapes = {tuple(frozenset(neighbours(forward, (row,), near)) for near in ways) for row in forward.layer_ops[layer]}
-    return len(shapes) > 1
+    forward = ops.context
+    before, behind = forward.near_parents, forward.near_children
+    made: list[bool] = []
+    for rows in forward.layer_ops:
+        ways = {(before[row], behind[row]) for row in rows} if len(rows) > 1 else ()
+        made.append(len({(frozenset(there), frozenset(back)) for there, back in ways}) > 1)
+    return made
 
 
 # -- parameters
 
 
 def param_rows(forward: Forward, layer: int) -> tuple[int, ...]:
-    uses = forward.params_of
-    return tuple(dict.fromkeys([number for row in forward.layer_ops[layer] for number in uses.get(row, ())]))
+    return forward.layer_params.get(layer, ())
 
 
-def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Forward]:
+def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Ops]:
     """A column made from the parameters that the passes of a layer used, each once."""
 
     def read(forward: Forward, layer: int) -> Any:
@@ -156,10 +180,11 @@ def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Forward]:
     return per_layer(read)
 
 
-def any_of(rows_of: Callable[[Forward], Sequence[int]]) -> Maker[Forward]:
+def any_of(rows_of: Callable[[Forward], Sequence[int]]) -> Maker[Ops]:
     """Whether some pass is among the rows."""
 
-    def make(forward: Forward) -> Column:
+    def make(ops: Ops) -> Column:
+        forward = ops.context
         made = [False] * layer_count(forward)
         for row in rows_of(forward):
             made[forward.groups.layer[row]] = True
@@ -173,14 +198,14 @@ def shape_summary(shapes: list[Any]) -> str:
     return " | ".join(dict.fromkeys(["?" if shape is None else str(tuple(shape)) for shape in shapes]))
 
 
-LAYERS: Final[dict[str, Maker[Forward]]] = {
-    "layer_label": lambda forward: forward.labels.layer,
-    "layer_label_short": lambda forward: forward.labels.layer_short,
-    "layer_type": lambda forward: forward.labels.type,
-    "type_index": lambda forward: forward.labels.type_index,
+LAYERS: Final[dict[str, Maker[Ops]]] = {
+    "layer_label": of_forward(lambda forward: forward.labels.layer),
+    "layer_label_short": of_forward(lambda forward: forward.labels.layer_short),
+    "layer_type": of_forward(lambda forward: forward.labels.type),
+    "type_index": of_forward(lambda forward: forward.labels.type_index),
     "step_index": first_pass("step_index"),
-    "ordinal_index": lambda forward: forward.groups.first,
-    "num_passes": lambda forward: forward.groups.passes,
+    "ordinal_index": of_forward(lambda forward: forward.groups.first),
+    "num_passes": of_forward(lambda forward: forward.groups.passes),
     "op_labels": per_layer(op_labels),
     "func_name": first_pass("func_name"),
     "func_qualname": first_pass("func_qualname"),
@@ -202,21 +227,21 @@ LAYERS: Final[dict[str, Maker[Forward]]] = {
     "in_multi_output": first_pass("in_multi_output"),
     "multi_output_index": first_pass("multi_output_index"),
     "multi_output_name": first_pass("multi_output_name"),
-    "parents": named(parent_layers),
-    "children": named(child_layers),
-    "parents_per_pass": per_pass(parents_of),
-    "children_per_pass": per_pass(children_of),
-    "parent_ops_per_layer": passes_by_neighbour(parents_of),
-    "child_ops_per_layer": passes_by_neighbour(children_of),
-    "edges_vary_across_ops": per_layer(edges_vary),
-    "siblings": named(sibling_layers),
-    "co_parents": named(co_parent_layers),
-    "num_parents": per_layer(lambda forward, layer: len(parent_layers(forward, layer))),
-    "num_children": per_layer(lambda forward, layer: len(child_layers(forward, layer))),
-    "has_parents": per_layer(lambda forward, layer: bool(parent_layers(forward, layer))),
-    "has_children": per_layer(lambda forward, layer: bool(child_layers(forward, layer))),
-    "has_siblings": per_layer(lambda forward, layer: bool(sibling_layers(forward, layer))),
-    "has_co_parents": per_layer(lambda forward, layer: bool(co_parent_layers(forward, layer))),
+    "parents": named(parents),
+    "children": named(children),
+    "parents_per_pass": per_pass(parents_of_ops),
+    "children_per_pass": per_pass(children_of_ops),
+    "parent_ops_per_layer": passes_by_neighbour(parents_of_ops),
+    "child_ops_per_layer": passes_by_neighbour(children_of_ops),
+    "edges_vary_across_ops": edges_vary,
+    "siblings": named(siblings),
+    "co_parents": named(co_parents),
+    "num_parents": counted(parents),
+    "num_children": counted(children),
+    "has_parents": some(parents),
+    "has_children": some(children),
+    "has_siblings": some(siblings),
+    "has_co_parents": some(co_parents),
     "is_input": first_pass("is_input"),
     "is_output": first_pass("is_output"),
     "is_final_output": first_pass("is_final_output"),
@@ -253,9 +278,9 @@ LAYERS: Final[dict[str, Maker[Forward]]] = {
     "is_terminal_bool": over_passes("is_terminal_bool", any),
     "bool_value": first_pass("bool_value"),
     # plumbing
-    "op_rows": lambda forward: forward.layer_ops,
-    "parent_layer_rows": per_layer(parent_layers),
-    "child_layer_rows": per_layer(child_layers),
+    "op_rows": of_forward(lambda forward: forward.layer_ops),
+    "parent_layer_rows": of_layers(parents),
+    "child_layer_rows": of_layers(children),
     "param_rows": per_layer(param_rows),
 }
 """How each column of the layer table is made, in order."""

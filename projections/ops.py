@@ -563,7 +563,7 @@ def atomic_module(forward: Forward, row: int) -> str | None:
 
 
 def param_rows(forward: Forward, row: int) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(forward.params_of.get(row, ())))
+    return forward.own_params.get(row, ())
 
 
 def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Forward]:
