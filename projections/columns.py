@@ -520,3 +520,36 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 """Version of each table: raised whenever the same events may give other cells, or there are other columns."""
+
+OCCASION: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
+    {
+        "ops": frozenset(("func_duration",)),
+        "layers": frozenset(("total_func_duration",)),
+        "modules": frozenset(
+            ("forward_duration", "func_calls_duration", "total_forward_duration", "total_func_calls_duration")
+        ),
+        "module_calls": frozenset(("forward_duration", "func_calls_duration")),
+        "params": frozenset[str](),
+        "buffers": frozenset[str](),
+        "orphans": frozenset(("func_duration",)),
+        "capture": frozenset(
+            (
+                "trace_label",
+                "name",
+                "tags",
+                "stream_kind",
+                "written_by",
+                "environment",
+                "wall_time_ns",
+                "setup_duration",
+                "forward_duration",
+                "cleanup_duration",
+                "capture_duration",
+                "func_calls_duration",
+                "overhead_duration",
+            )
+        ),
+    }
+)
+"""The columns that tell of the occasion: when a stream was opened, under which name, and how long things took. All
+others are the same where events differ in nothing else (``twins.py``)."""

@@ -29,7 +29,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from itertools import chain, compress, pairwise
-from operator import sub
 from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 import msgpack
@@ -186,22 +185,33 @@ def is_ragged(column: Column) -> TypeGuard[Ragged[Any]]:
     return isinstance(column, Ragged)
 
 
+class OpLabels(NamedTuple):
+    """The op labels of a capture."""
+
+    column: Column
+    rows: Mapping[str, int]  # row by label; none where a label stands twice
+    data: bytes
+    digest: bytes
+
+
 class Encoder:
     """Brings the tables of one capture into canonical form; what columns share is encoded once.
 
     Args:
         tables: The capture.
+        labels: Its op labels, where they are encoded already.
     """
 
-    def __init__(self, tables: CaptureTables) -> None:
-        self.labels: Final = tables.ops.column("label")
-        self.rows: dict[str, int] = {}  # by label, as soon as labels may be referred to
+    def __init__(self, tables: CaptureTables, labels: OpLabels | None = None) -> None:
         self.shared: dict[int, tuple[object, EncodedColumn]] = {}  # by identity, which what is held keeps its own
-        self.label_data: Final = self.cells(list(self.labels)).data
-        self.label_digest: Final = hashlib.sha256(self.label_data).digest()
-        rows = {label: row for row, label in enumerate(self.labels)}
-        if len(rows) == len(self.labels):
-            self.rows = rows
+        self.rows: Mapping[str, int] = {}  # by label, where labels may be referred to
+        if labels is None:
+            column = tables.ops.column("label")
+            data = self.cells(list(column)).data
+            rows = {label: row for row, label in enumerate(column)}
+            labels = OpLabels(column, rows if len(rows) == len(column) else {}, data, hashlib.sha256(data).digest())
+        self.labels: Final = labels
+        self.rows = labels.rows
 
     def table(self, table: Table[Any]) -> EncodedTable:
         """One table of the capture.
@@ -215,12 +225,24 @@ class Encoder:
         else:
             columns = {name: self.column(table.column(name)) for name in table.names}
         if table.name == "ops":
-            columns["label"] = EncodedColumn(self.label_data)
-        digests = {
-            name: hashlib.sha256(self.label_digest + data if is_labelled else data).digest()
-            for name, (data, is_labelled) in columns.items()
-        }
-        return EncodedTable(Summary(table.name, len(table), digests), columns, self.label_data)
+            columns["label"] = EncodedColumn(self.labels.data)
+        digests = {name: self.digest(column) for name, column in columns.items()}
+        return EncodedTable(Summary(table.name, len(table), digests), columns, self.labels.data)
+
+    def renewed(self, encoded: EncodedTable, table: Table[Any], names: Iterable[str]) -> EncodedTable:
+        """A table of which some columns are not those that were encoded."""
+        new = {name: self.column(table.column(name)) for name in names} if len(table) else {}
+        digests = {name: self.digest(column) for name, column in new.items()}
+        before = encoded.summary
+        return EncodedTable(
+            Summary(before.name, before.num_rows, {**before.columns, **digests}),
+            {**encoded.columns, **new},
+            encoded.labels,
+        )
+
+    def digest(self, column: EncodedColumn) -> bytes:
+        data, is_labelled = column
+        return hashlib.sha256(self.labels.digest + data if is_labelled else data).digest()
 
     def column(self, column: Column) -> EncodedColumn:
         """A column, however it is held in memory."""
@@ -279,7 +301,7 @@ class Encoder:
         if tuple in kinds:  # which mostly come several times as one object
             objects = dict(zip(map(id, cells), cells, strict=True))
             different = Different.among(list(objects.values()), kinds)
-            if different is None or not worth(different.values, cells):
+            if different is None or not worth(different.values, cells, kinds):
                 return None
             place = dict(zip(objects, different.places(), strict=True))
             return few_of(different.values, map(place.__getitem__, map(id, cells)))
@@ -329,13 +351,17 @@ class Encoder:
     def ragged(self, column: Ragged[Any], labels: Sequence[str] | None) -> EncodedColumn | None:
         items, ends = column.items, column.ends
         count = len(ends) - 1
-        if count < 2 or ends[-1] != len(items) or (labels is not None and (labels is not self.labels or not self.rows)):
+        if (
+            count < 2
+            or ends[-1] != len(items)
+            or (labels is not None and (labels is not self.labels.column or not self.rows))
+        ):
             return None
         different = len(set(items))
         heads = {items[start] for start, end in pairwise(ends) if start < end}
         if 2 * len(heads) <= count or 2 * different <= len(items) or frozenset(map(type, items)) != INTEGERS:
             return None
-        lengths = list(map(sub, ends[1:], ends))
+        lengths = column.lengths()
         if lengths[0] >= 2 and lengths.count(lengths[0]) == count:
             return None
         known = self.shared.get(id(items))
@@ -442,16 +468,16 @@ def compared(cells: Sequence[Any], kinds: Kinds, depth: int = 0) -> Compared:
     return Compared.AS_THEY_ARE if is_exact else Compared.BY_BYTES
 
 
-def worth(different: Sequence[Any], cells: Sequence[Any]) -> bool:
+def worth(different: Sequence[Any], cells: Sequence[Any], kinds: Kinds) -> bool:
     """Whether writing different values once saves half of the cells, or half of what the tuples among them hold."""
     if 2 * len(different) <= len(cells):
         return True
-    items = total_length(cells)
-    return items > 0 and 2 * total_length(different) <= items
+    items = total_length(cells, kinds)
+    return items > 0 and 2 * total_length(different, kinds) <= items
 
 
-def total_length(cells: Iterable[Any]) -> int:
-    return sum([len(cell) for cell in cells if is_tuple(cell)])
+def total_length(cells: Iterable[Any], kinds: Kinds) -> int:
+    return sum(map(len, cells)) if kinds == TUPLES else sum([len(cell) for cell in cells if is_tuple(cell)])
 
 
 def plain(value: Any) -> Any:

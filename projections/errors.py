@@ -7,8 +7,7 @@ Note  Folds and columns trust that events fit together, as those of a capture do
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Final
 
 from journal.errors import JournalCorrupt, TorchLensError
@@ -51,12 +50,24 @@ def fault_text(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {str(exc)[:200]}"
 
 
-@contextmanager
-def over_events() -> Generator[None]:
+class OverEvents:
     """Wraps what events that do not fit together bring about, once, where records are made of them."""
-    try:
-        yield
-    except TorchLensError:
-        raise
-    except FAULTS as exc:
-        raise contradictory(fault_text(exc)) from exc
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if isinstance(exc, FAULTS) and not isinstance(exc, TorchLensError):
+            raise contradictory(fault_text(exc)) from exc
+
+
+OVER_EVENTS: Final = OverEvents()
+
+
+def over_events() -> OverEvents:
+    """The context in which records are made of events. It is entered for every column, so it is made once."""
+    return OVER_EVENTS

@@ -8,10 +8,13 @@ weights.py, whole.py) read nothing else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property, wraps
 from itertools import chain, pairwise
-from typing import Any, Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgpack
 
 from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, PayloadRef, Row
 from projections.arguments import text_of
@@ -22,8 +25,8 @@ from projections.grouping import Groups, group
 from projections.labels import Labels, Names, label
 from projections.retention import plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
-from projections.sequences import Ragged
-from projections.vocabulary import Vocabulary
+from projections.sequences import SMALL, Classes, Ragged
+from projections.vocabulary import Tensor, Vocabulary
 
 SHAPE: Final = DESCRIPTION.index("shape")
 DTYPE: Final = DESCRIPTION.index("dtype")
@@ -73,7 +76,15 @@ def field(cls: type[Any], name: str) -> int:
     return 2 + fields.index(name)
 
 
+told_of: Final = itemgetter(SHAPE, DTYPE, DEVICE, LAYOUT, SAME_AS, REQUIRES_GRAD, GRAD_FN, GRAD_SLOT, PATH, CLASS)
+"""What of a description goes into a brief."""
+
 OUTPUTS: Final = field(OpExecuted, "outputs")
+ARGS: Final = field(OpExecuted, "args")
+KWARGS: Final = field(OpExecuted, "kwargs")
+INPUTS: Final = field(OpExecuted, "inputs")
+WRITERS: Final = field(OpExecuted, "writers")
+CONTAINER: Final = field(OpExecuted, "container")
 PATHS: Final = field(ForwardReturned, "paths")
 INPUT_PATH: Final = field(InputSeen, "path")
 WRITTEN: Final = field(OpExecuted, "written")
@@ -140,7 +151,7 @@ class Forward:
         if not self.orphaned:
             return label(self.rows, self.groups, self.names)
         kinds = [self.names.layer_type(function) for function in self.rows.function]
-        raw = [self.raw_label(row) for row in range(len(self))]
+        raw = self.raw_labels
         return Labels(raw, raw, kinds, [0] * len(raw), raw)
 
     def raw_label(self, row: int) -> str:
@@ -149,6 +160,11 @@ class Forward:
         function = rows.function[row]
         ordinal = rows.ordinal[row] if function in SHOWING else rows.value[row] + 1
         return f"{self.names.layer_type(function)}_{ordinal}_raw"
+
+    @cached_property
+    def raw_labels(self) -> list[str]:
+        """``raw_label`` of every row."""
+        return [self.raw_label(row) for row in range(len(self))]
 
     # -- edges
 
@@ -191,6 +207,21 @@ class Forward:
             items += dict.fromkeys(parents) if len(parents) > 1 else parents
             ends.append(len(items))
         return Ragged(items, ends)
+
+    def across(self, there: Ragged[int], back: Ragged[int]) -> list[tuple[int, ...]]:
+        """Per op row what is reached by a step there and one back, itself left out, ascending."""
+        ends, items = there.ends, there.items
+        back_ends, back_items = back.ends, back.items
+        is_only = [end - start == 1 for start, end in pairwise(back_ends)]
+        made: list[tuple[int, ...]] = [()] * len(self)
+        for row, (start, end) in enumerate(pairwise(ends)):
+            if start == end or (end == start + 1 and is_only[items[start]]):
+                continue
+            found = {one for other in items[start:end] for one in back_items[back_ends[other] : back_ends[other + 1]]}
+            found.discard(row)
+            if found:
+                made[row] = tuple(sorted(found))
+        return made
 
     # -- roles
 
@@ -270,6 +301,11 @@ class Forward:
                 made[parent].append(call)
         return made
 
+    @cached_property
+    def known(self) -> Known:
+        """What was found once of single calls and modules, for the many columns that ask for it."""
+        return Known(16 * (len(self) + len(self.calls) + len(self.words.modules) + len(self.words.parameters)) + SMALL)
+
     def descendants(self, call: int) -> list[int]:
         """Calls inside a call, at any depth, in order of entry."""
         found: list[int] = []
@@ -281,13 +317,9 @@ class Forward:
         found.sort()
         return found
 
-    def rows_inside(self, call: int) -> list[int]:
+    def rows_inside(self, call: int) -> Sequence[int]:
         """Op rows in a call, at any depth, ascending."""
-        rows = self.own_rows[call].copy()
-        for inner in self.descendants(call):
-            rows += self.own_rows[inner]
-        rows.sort()
-        return rows
+        return rows_inside(self, call)
 
     def input_rows_of(self, call: int) -> list[int]:
         """Op rows whose values a call was given, each once; for the root's call the inputs."""
@@ -528,6 +560,79 @@ class Forward:
         return NOTHING if at is None else detail_of(self.source.row(at), NOWHERE, 0, self.names).brief
 
     @cached_property
+    def brief_classes(self) -> Classes:
+        """Rows of equal briefs."""
+        return Classes.by(list(map(id, self.details.briefs)))  # equal ones are one object
+
+    @cached_property
+    def input_classes(self) -> Classes:
+        """Rows whose parents have equal briefs, use by use."""
+        ends, items = self.rows.parents.ends, self.rows.parents.items
+        briefs = list(map(self.brief_classes.of.__getitem__, items))
+        return Classes.by([tuple(briefs[start:end]) for start, end in pairwise(ends)])
+
+    @cached_property
+    def function_classes(self) -> Classes:
+        """Rows of one function or kind."""
+        return Classes.by(self.rows.function)
+
+    @cached_property
+    def layer_classes(self) -> Classes:
+        """Rows of one layer."""
+        return Classes(self.groups.layer, self.groups.first)
+
+    @cached_property
+    def call_classes(self) -> Classes:
+        """Rows that ran in one module call."""
+        return Classes.by(self.rows.call)
+
+    @cached_property
+    def site_classes(self) -> Classes:
+        """Calls from one site in one module call; rows that are no call are of one class."""
+        rows = self.rows
+        keys = zip(rows.function, rows.call, rows.site, strict=True)
+        return Classes.by([NOWHERE if function < 0 else (call, site) for function, call, site in keys])
+
+    @cached_property
+    def param_classes(self) -> Classes:
+        """Rows that used the same parameters."""
+        used = self.own_params
+        return Classes.by([used.get(row, ()) for row in range(len(self))])
+
+    @cached_property
+    def given(self) -> tuple[Classes, list[Row | None]]:
+        """Calls that were given equal things and returned equal things, and an event of each class.
+
+        Equal are function, arguments, keywords and the structure of the result; of tensors what their briefs say, and
+        whether they are among the parents. Rows that are no call are of one class, without an event.
+        """
+        rows, constants = self.rows, self.constants
+        kinds: list[Hashable] = [*map(shape_and_dtype, self.words.parameters)]
+        own = [row for row, function in enumerate(rows.function) if function >= 0]
+        keys: list[Hashable] = [None] * len(rows)
+        briefs = self.brief_classes.of
+        by_value: dict[int, Hashable] = dict(zip(reversed(rows.value), reversed(briefs), strict=True))
+        events: dict[Hashable, Row] = {}
+        for position, event in self.scan([rows.event[row] for row in own]):
+            row = own[position]
+            inputs: tuple[int, ...] = event[INPUTS]
+            writers = event[WRITERS]
+            tensors: list[Hashable] = []
+            for place, number in enumerate(inputs):
+                writer = None if writers is None else writers[place]
+                value = number if writer is None else writer
+                if number >= 0 and number not in by_value:
+                    by_value[number] = self.brief_of(number)
+                seen = kinds[-1 - number] if number < 0 else by_value[number]
+                tensors.append(seen if value >= 0 and value not in constants else (seen,))
+            # As bytes, since templates of 1, 1.0 and True are equal and mean three things.
+            template = exactly((event[ARGS], event[KWARGS], event[CONTAINER]))
+            keys[row] = key = (rows.function[row], template, briefs[row], tuple(tensors))
+            events.setdefault(key, event)
+        classes = Classes.by(keys)
+        return classes, [events.get(keys[row]) for row in classes.first]
+
+    @cached_property
     def output_paths(self) -> Sequence[tuple[Any, ...]]:
         """Where each returned tensor sits; for a halted forward its place among the frontier's tensors."""
         at = self.course.ended_at
@@ -538,6 +643,17 @@ class Forward:
             return [tuple(path) for path in ending[PATHS]]
         count = len(ending[-1])
         return [()] if count == 1 else [(index,) for index in range(count)]
+
+    def nbytes(self, row: int) -> int:
+        """Bytes of a row's value, 0 where they are not known."""
+        details = self.__dict__.get("details")
+        brief = self.detail(row).brief if details is None else details.briefs[row]
+        return brief.nbytes or 0
+
+    def duration_ns(self, row: int) -> int:
+        """Time inside the original call."""
+        details = self.__dict__.get("details")
+        return self.detail(row).duration_ns if details is None else details.durations[row]
 
     # -- larger fields, read from the events
 
@@ -604,9 +720,29 @@ class Forward:
                 own.append((rows.event[row], row))
         constants = [(self.described_at(row), row) for row in showing if self.origin(row) == row]
         own = sorted([*own, *[(at, row) for at, row in constants if at != NOWHERE]])
+        known: dict[Hashable, Brief] = {}
         for position, event in self.scan([at for at, _ in own]):
             row = own[position][1]
-            made[row] = detail_of(event, rows.function[row], rows.slot[row], self.names)
+            function = rows.function[row]
+            if function < 0:
+                made[row] = detail_of(event, function, rows.slot[row], self.names)
+                continue
+            given = event[OUTPUTS][rows.slot[row]]
+            key = (function, event[MODE], event[AUTOCAST], event[WRITTEN], told_of(given))
+            brief = known.get(key)
+            if brief is None:
+                detail = detail_of(event, function, rows.slot[row], self.names)
+                made[row] = detail
+                known[key] = made.briefs[row]
+                continue
+            made.briefs[row] = brief
+            made.durations[row] = event[DURATION]
+            made.nodes[row] = given[GRAD_NODE]
+            payload = given[PAYLOAD]
+            if payload is not None:
+                made.payloads[row] = plain_ref(payload)
+            if event[RNG] is not None:
+                made.rngs[row] = event[RNG]
         for row in showing:
             origin = self.origin(row)
             if origin != row:
@@ -617,6 +753,12 @@ class Forward:
         """Where the payload of a row's value is."""
         later = self.payloads.get(self.rows.value[self.origin(row)])
         return self.detail(row).payload if later is None else later
+
+    @cached_property
+    def payload_refs(self) -> list[PayloadRef | None]:
+        """Where the payload of each row's value is."""
+        self.details  # noqa: B018  # one pass for all rows instead of one read each
+        return [self.payload(row) for row in range(len(self))]
 
     @cached_property
     def io_roles(self) -> list[str | None]:
@@ -631,6 +773,49 @@ class Forward:
         return made
 
 
+class Known:
+    """Sequences found once, as long as they are not many items in all.
+
+    Args:
+        most: Items that are held; what is found beyond them is found again when it is asked for.
+    """
+
+    __slots__ = ("found", "left")
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.found: dict[tuple[object, int], Any] = {}
+
+
+Found = TypeVar("Found", bound=Sequence[Any])
+
+
+def once(find: Callable[[Forward, int], Found]) -> Callable[[Forward, int], Found]:
+    """A function of one number that a forward remembers, within bounds."""
+
+    @wraps(find)
+    def remembered(forward: Forward, number: int) -> Found:
+        known = forward.known
+        found: Found | None = known.found.get((find, number))
+        if found is None:
+            found = find(forward, number)
+            if known.left > 0:
+                known.left -= 1 + len(found)
+                known.found[find, number] = found
+        return found
+
+    return remembered
+
+
+@once
+def rows_inside(forward: Forward, call: int) -> Sequence[int]:
+    rows = forward.own_rows[call].copy()
+    for inner in forward.descendants(call):
+        rows += forward.own_rows[inner]
+    rows.sort()
+    return rows
+
+
 def beside(there: Sequence[tuple[int, ...]], back: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """What is reached from each number by a step there and one back, itself left out, ascending."""
     made: list[tuple[int, ...]] = []
@@ -640,6 +825,18 @@ def beside(there: Sequence[tuple[int, ...]], back: Sequence[tuple[int, ...]]) ->
         else:
             made.append(tuple(sorted({found for other in others for found in back[other]} - {number})))
     return made
+
+
+def shape_and_dtype(parameter: Tensor) -> Hashable:
+    return (parameter.shape, parameter.dtype)
+
+
+def exactly(value: Any) -> Hashable:
+    """What is equal just for the same value of the same types; for what has no bytes, the one object."""
+    try:
+        return bytes(msgpack.packb(value))
+    except (TypeError, ValueError, OverflowError):
+        return id(value)
 
 
 def part_text(part: Any) -> str:

@@ -39,6 +39,23 @@ def keys_of(forward: Forward, row: int) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
+def every_keys(forward: Forward) -> list[list[str]]:
+    """``keys_of`` every row."""
+    groups, labels, left = forward.groups, forward.labels, forward.left_calls
+    if forward.orphaned:
+        return [keys_of(forward, row) for row in range(len(forward))]
+    made: list[list[str]] = []
+    for row, (layer, index, is_op) in enumerate(zip(groups.layer, groups.pass_index, forward.is_op, strict=True)):
+        name, short = labels.layer[layer], labels.layer_short[layer]
+        if left[row] or not is_op or name == short:
+            made.append(keys_of(forward, row))
+        elif groups.passes[layer] == 1:
+            made.append([name, f"{name}:1", short, f"{short}:1", forward.raw_labels[row]])
+        else:
+            made.append([f"{name}:{index}", f"{short}:{index}", forward.raw_labels[row]])
+    return made
+
+
 def op_keys(forward: Forward) -> dict[str, tuple[int, ...]]:
     """Every key with the rows it names, ascending; bare names of layers with several passes name all of them."""
     found: dict[str, tuple[int, ...]] = {}

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from projections.forward import Forward
 from projections.ops import elements, frozen, internal_sinks, internal_sources, trainable
-from projections.sequences import Computed, picked
+from projections.sequences import Computed, Each, picked
 from projections.tables import Column, Maker, Table
 
 Ops: TypeAlias = Table[Forward]
@@ -32,7 +32,7 @@ def per_layer(one: Callable[[Forward, int], Any]) -> Maker[Ops]:
 
     def make(ops: Ops) -> Column:
         forward = ops.context
-        return Computed(layer_count(forward), lambda layer: one(forward, layer))
+        return Each(forward, range(layer_count(forward)), one)
 
     return make
 
@@ -53,7 +53,9 @@ def over_passes(name: str, combine: Callable[[list[Any]], Any]) -> Maker[Ops]:
 
     def make(ops: Ops) -> Column:
         column, rows = ops.column(name), ops.context.layer_ops
-        return Computed(layer_count(ops.context), lambda layer: combine([column[row] for row in rows[layer]]))
+        return Each(
+            column, range(layer_count(ops.context)), lambda held, layer: combine([held[row] for row in rows[layer]])
+        )
 
     return make
 

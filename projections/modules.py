@@ -20,10 +20,10 @@ from projections.arguments import (
     holes,
     keywords_text,
 )
-from projections.forward import Forward, field
+from projections.forward import Forward, field, once
 from projections.graph import NOWHERE
 from projections.ops import elements, frozen, tensor_texts, trainable
-from projections.sequences import Computed
+from projections.sequences import Each
 from projections.sites import frames
 from projections.tables import Column, Maker
 from projections.vocabulary import Module
@@ -39,7 +39,7 @@ def per_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     """A column of module calls whose cells are worked out at each read."""
 
     def make(forward: Forward) -> Column:
-        return Computed(len(forward.calls), lambda call: one(forward, call))
+        return Each(forward, range(len(forward.calls)), one)
 
     return make
 
@@ -84,6 +84,7 @@ def call_parent(forward: Forward, call: int) -> str | None:
     return None if parent == NOWHERE else forward.call_labels[parent]
 
 
+@once
 def ancestors(forward: Forward, call: int) -> tuple[str, ...]:
     """Enclosing calls outermost first, root and itself left out."""
     return call_names(forward, forward.call_paths[call][:-1])
@@ -110,12 +111,17 @@ def edge_counts(forward: Forward, rows: Sequence[int]) -> tuple[int, int, int]:
     return internal, entering, leaving
 
 
+@once
+def edges_of_call(forward: Forward, call: int) -> tuple[int, int, int]:
+    return edge_counts(forward, forward.rows_inside(call))
+
+
 def call_edges(which: int) -> Maker[Forward]:
-    return per_call(lambda forward, call: edge_counts(forward, forward.rows_inside(call))[which])
+    return per_call(lambda forward, call: edges_of_call(forward, call)[which])
 
 
 def memory(forward: Forward, rows: Iterable[int]) -> int:
-    return sum([forward.detail(row).brief.nbytes or 0 for row in rows])
+    return sum(map(forward.nbytes, rows))
 
 
 def output_memory(forward: Forward, call: int) -> int:
@@ -139,7 +145,8 @@ def func_calls_duration(forward: Forward, call: int) -> float:
 
 def time_in_ops(forward: Forward, rows: Iterable[int]) -> float:
     """Seconds inside torch calls, each call once however many results it has."""
-    return sum([forward.detail(row).duration_ns for row in rows if forward.rows.slot[row] == 0]) / 1e9
+    slot = forward.rows.slot
+    return sum([forward.duration_ns(row) for row in rows if slot[row] == 0]) / 1e9
 
 
 def entering(forward: Forward, call: int) -> Any:
@@ -184,11 +191,13 @@ def output_paths(forward: Forward, call: int) -> tuple[Any, ...]:
     return tuple(found.values())
 
 
+@once
 def args_summary(forward: Forward, call: int) -> str:
     event = entering(forward, call)
     return arguments_text(event[ARGS], iter(tensor_texts(forward, event[INPUTS])))
 
 
+@once
 def kwargs_summary(forward: Forward, call: int) -> str:
     event = entering(forward, call)
     before = len(argument_paths(event[ARGS], ()))
@@ -275,8 +284,7 @@ def per_module(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     """A column of modules whose cells are worked out at each read, from the module's number."""
 
     def make(forward: Forward) -> Column:
-        modules = forward.modules
-        return Computed(len(modules), lambda row: one(forward, modules[row]))
+        return Each(forward, forward.modules, one)
 
     return make
 
@@ -284,11 +292,12 @@ def per_module(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
 def from_description(name: str, missing: Any) -> Maker[Forward]:
     """A column that the description of the model has."""
 
-    def read(forward: Forward, module: int) -> Any:
-        modules = forward.words.modules
-        return getattr(modules[module], name) if module < len(modules) else missing
+    def make(forward: Forward) -> Column:
+        described = [getattr(module, name) for module in forward.words.modules]
+        count = len(described)
+        return [described[module] if module < count else missing for module in forward.modules]
 
-    return per_module(read)
+    return make
 
 
 def all_addresses(forward: Forward, module: int) -> tuple[str, ...]:
@@ -333,7 +342,8 @@ def module_call_depth(forward: Forward, module: int) -> int | None:
     return len(forward.call_paths[calls[0]]) if calls else None
 
 
-def rows_of_module(forward: Forward, module: int) -> list[int]:
+@once
+def rows_of_module(forward: Forward, module: int) -> Sequence[int]:
     """Op rows in any of its calls, ascending, each once."""
     calls = calls_of(forward, module)
     if len(calls) == 1:
@@ -346,17 +356,27 @@ def joined(forward: Forward, module: int, rows_of: Callable[[int], list[int]]) -
     return list(dict.fromkeys([row for call in calls_of(forward, module) for row in rows_of(call)]))
 
 
+@once
 def inputs_of_module(forward: Forward, module: int) -> list[int]:
     return joined(forward, module, forward.input_rows_of)
 
 
+@once
 def outputs_of_module(forward: Forward, module: int) -> list[int]:
     return joined(forward, module, forward.output_rows_of)
 
 
+@once
+def edges_of_module(forward: Forward, module: int) -> tuple[int, int, int]:
+    calls = calls_of(forward, module)
+    if len(calls) == 1:
+        return edges_of_call(forward, calls[0])
+    return edge_counts(forward, rows_of_module(forward, module))
+
+
 def module_edges(which: int | None) -> Maker[Forward]:
     def read(forward: Forward, module: int) -> int:
-        counts = edge_counts(forward, rows_of_module(forward, module))
+        counts = edges_of_module(forward, module)
         return sum(counts) if which is None else counts[which]
 
     return per_module(read)
@@ -373,6 +393,8 @@ def module_internal_memory(forward: Forward, module: int) -> int:
 
 def below(forward: Forward, module: int) -> set[int]:
     """A module and the modules that it holds, at any depth."""
+    if module not in forward.module_children:
+        return {module}
     found: set[int] = set()
     stack = [module]
     while stack:
@@ -382,12 +404,13 @@ def below(forward: Forward, module: int) -> set[int]:
     return found
 
 
+@once
 def all_parameters(forward: Forward, module: int) -> list[int]:
     """Parameters of a module and of the modules below it, by number."""
     return sorted({number for here in below(forward, module) for number in own_parameters(forward, here)})
 
 
-def parameters(numbers_of: Callable[[Forward, int], list[int]], one: Callable[[list[Any]], Any]) -> Maker[Forward]:
+def parameters(numbers_of: Callable[[Forward, int], Sequence[int]], one: Callable[[list[Any]], Any]) -> Maker[Forward]:
     """A column made from a module's parameters."""
 
     def read(forward: Forward, module: int) -> Any:

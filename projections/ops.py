@@ -7,11 +7,12 @@ Gives  the makers of the columns that ``columns.py`` lists under ``ops``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
-from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen, OpExecuted
+from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -20,21 +21,16 @@ from projections.arguments import (
     keywords_text,
     step_into,
 )
-from projections.forward import Forward, field
+from projections.forward import ARGS, CONTAINER, INPUTS, KWARGS, WRITERS, Brief, Forward, field
 from projections.graph import BUFFER_FUSED, BUFFER_WRITTEN, INPUT, NOWHERE, OUTPUT
-from projections.keys import keys_of
+from projections.keys import every_keys, keys_of
 from projections.reach import distances, reached
 from projections.rows import is_buffer
-from projections.sequences import Computed, Deferred, Ragged, picked
+from projections.sequences import Classes, Computed, Deferred, Each, Named, Picked, Ragged
 from projections.signatures import arg_names, config_of
 from projections.sites import frames
 from projections.tables import Column, Maker
 
-ARGS: Final = field(OpExecuted, "args")
-KWARGS: Final = field(OpExecuted, "kwargs")
-INPUTS: Final = field(OpExecuted, "inputs")
-CONTAINER: Final = field(OpExecuted, "container")
-WRITERS: Final = field(OpExecuted, "writers")
 WAS_PARAMETER: Final = field(InputSeen, "was_parameter")
 HOW: Final = field(BufferWritten, "how")
 CHANGED: Final = field(BufferWritten, "changed")
@@ -47,20 +43,7 @@ def per_row(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     """A column whose cells are worked out at each read."""
 
     def make(forward: Forward) -> Column:
-        return Computed(len(forward), partial(one, forward))
-
-    return make
-
-
-def from_detail(read: Callable[[Any], Any]) -> Maker[Forward]:
-    """A column read from the events' details."""
-
-    def make(forward: Forward) -> Column:
-        def every() -> Column:
-            details = forward.details
-            return [read(details[row]) for row in range(len(forward))]
-
-        return Deferred(len(forward), lambda row: read(forward.detail(row)), every)
+        return Each(forward, range(len(forward)), one)
 
     return make
 
@@ -72,8 +55,59 @@ def from_brief(name: str) -> Maker[Forward]:
         return Deferred(
             len(forward),
             lambda row: getattr(forward.detail(row).brief, name),
-            lambda: [getattr(brief, name) for brief in forward.details.briefs],
+            lambda: of_briefs(forward, attrgetter(name)),
         )
+
+    return make
+
+
+def of_briefs(forward: Forward, read: Callable[[Brief], Any]) -> Column:
+    briefs, classes = forward.details.briefs, forward.brief_classes
+    return Picked([read(briefs[row]) for row in classes.first], classes)
+
+
+def from_brief_by(read: Callable[[Brief], Any]) -> Maker[Forward]:
+    """A column worked out from the details' shared part."""
+
+    def make(forward: Forward) -> Column:
+        return Deferred(len(forward), lambda row: read(forward.detail(row).brief), lambda: of_briefs(forward, read))
+
+    return make
+
+
+def from_call(read: Callable[[Forward, int, Any], Any], missing: Any) -> Maker[Forward]:
+    """A column read from the event of each call, the same for calls that were given the same (``Forward.given``).
+
+    Args:
+        read: Gives the value from the forward, a row of the call and its event.
+        missing: Value of the rows that are no call.
+    """
+
+    def make(forward: Forward) -> Column:
+        rows = forward.rows
+
+        def one(row: int) -> Any:
+            return missing if rows.function[row] < 0 else read(forward, row, forward.source.row(rows.event[row]))
+
+        def every() -> Column:
+            classes, events = forward.given
+            held = [
+                missing if event is None else read(forward, row, event)
+                for row, event in zip(classes.first, events, strict=True)
+            ]
+            return Picked(held, classes)
+
+        return Deferred(len(rows), one, every)
+
+    return make
+
+
+def of_classes(read: Callable[[Forward], Classes], one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """A column that is the same for the rows of a class, worked out for the first row of each."""
+
+    def make(forward: Forward) -> Column:
+        classes = read(forward)
+        return Picked([one(forward, row) for row in classes.first], classes)
 
     return make
 
@@ -98,6 +132,8 @@ def from_event(kind: Callable[[int], bool], read: Callable[[Forward, int, Any], 
         def every() -> Column:
             made = [missing] * len(rows)
             own = [row for row, function in enumerate(rows.function) if kind(function)]
+            if not own:
+                return Picked([missing], Classes.by(made))
             for position, event in forward.scan([rows.event[row] for row in own]):
                 made[own[position]] = read(forward, own[position], event)
             return made
@@ -107,25 +143,16 @@ def from_event(kind: Callable[[int], bool], read: Callable[[Forward, int, Any], 
     return make
 
 
-def is_call(function: int) -> bool:
-    return function >= 0
-
-
-def labels_of(read: Callable[[Forward], Sequence[Sequence[int]]]) -> Maker[Forward]:
+def labels_of(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
     """A column of op labels from a column of op rows."""
-
-    def make(forward: Forward) -> Column:
-        rows, labels = read(forward), forward.labels.op
-        return Computed(len(rows), lambda row: tuple([labels[other] for other in rows[row]]))
-
-    return make
+    return lambda forward: Named(forward.labels.op, read(forward))
 
 
 def recurrent_ops(forward: Forward) -> Column:
     """Labels of all passes of the layer: one tuple a layer, which its passes share."""
     labels = forward.labels.op
     passes = [tuple([labels[row] for row in rows]) for rows in forward.layer_ops]
-    return picked(passes, forward.groups.layer)
+    return Picked(passes, forward.layer_classes)
 
 
 def flags(read: Callable[[Forward], Sequence[int]]) -> Maker[Forward]:
@@ -142,34 +169,40 @@ def flags(read: Callable[[Forward], Sequence[int]]) -> Maker[Forward]:
 
 def of_function(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     """A column that depends on the function alone."""
+    return of_classes(
+        lambda forward: forward.function_classes, lambda forward, row: one(forward, forward.rows.function[row])
+    )
 
-    def make(forward: Forward) -> Column:
-        known = {function: one(forward, function) for function in dict.fromkeys(forward.rows.function)}
-        return [known[function] for function in forward.rows.function]
 
-    return make
+def of_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """A column that depends on the enclosing module call alone."""
+    return of_classes(lambda forward: forward.call_classes, one)
 
 
 def of_layer(read: Callable[[Forward], Sequence[Any]]) -> Maker[Forward]:
     """A column that an op has from its layer."""
-
-    def make(forward: Forward) -> Column:
-        return picked(read(forward), forward.groups.layer)
-
-    return make
+    return lambda forward: Picked(read(forward), forward.layer_classes)
 
 
 # -- identity
 
 
-def label_short(forward: Forward, row: int) -> str:
-    layer = forward.groups.layer[row]
-    short = forward.labels.layer_short[layer]
-    return short if forward.groups.passes[layer] == 1 else f"{short}:{forward.groups.pass_index[row]}"
+def label_short(forward: Forward) -> Column:
+    short, passes = forward.labels.layer_short, forward.groups.passes
+    return [
+        short[layer] if passes[layer] == 1 else f"{short[layer]}:{index}"
+        for layer, index in zip(forward.groups.layer, forward.groups.pass_index, strict=True)
+    ]
 
 
-def lookup_keys(forward: Forward, row: int) -> tuple[int | str, ...]:
-    return (row, row - len(forward), *keys_of(forward, row))
+def lookup_keys(forward: Forward) -> Column:
+    """Positions from both ends, then texts."""
+    count = len(forward)
+    return Deferred(
+        count,
+        lambda row: (row, row - count, *keys_of(forward, row)),
+        lambda: [(row, row - count, *keys) for row, keys in enumerate(every_keys(forward))],
+    )
 
 
 def site_keys(forward: Forward) -> list[str]:
@@ -196,8 +229,8 @@ def func_qualname(forward: Forward, function: int) -> str | None:
     return None
 
 
-def func_call_id(forward: Forward, row: int) -> int | None:
-    return forward.rows.event[row] if forward.is_op[row] else None
+def func_call_id(forward: Forward) -> Column:
+    return [at if wanted else None for at, wanted in zip(forward.rows.event, forward.is_op, strict=True)]
 
 
 def non_tensors(forward: Forward, row: int, event: Any) -> tuple[Any, ...]:
@@ -298,85 +331,137 @@ def parent_rows(forward: Forward) -> Ragged[int]:
     return forward.parents
 
 
-def uses_of(forward: Forward, row: int) -> list[tuple[int, int | str, tuple[int | str, ...]]]:
-    """Per use of a parent: its row, the argument's position or name, and the place inside that argument."""
-    rows = forward.rows
-    parents = rows.parents[row]
-    if rows.function[row] < 0:
-        return [(parent, 0, ()) for parent in parents]
-    event = forward.source.row(rows.event[row])
-    writers = event[WRITERS]
-    made: list[tuple[int, int | str, tuple[int | str, ...]]] = []
-    position = 0
-    for index, (argument, path) in enumerate(argument_paths(event[ARGS], event[KWARGS])):
-        number = event[INPUTS][index]
+Use: TypeAlias = "tuple[int | str, tuple[int | str, ...]]"
+"""How a call uses a parent: the argument's position or name, and the place inside that argument."""
+
+
+FIRST: Final[Use] = (0, ())
+"""How outputs and buffers use what they were made from."""
+
+
+def places_of(forward: Forward, event: Any) -> list[Use]:
+    """How a call uses each tensor that has a row: constants and plain parameters are not among the parents."""
+    inputs, writers = event[INPUTS], event[WRITERS]
+    made: list[Use] = []
+    for index, use in enumerate(argument_paths(event[ARGS], event[KWARGS])):
         writer = None if writers is None else writers[index]
-        value = number if writer is None else writer
-        # Constants and plain parameters have no row and so are not among the parents.
-        if value >= 0 and value not in forward.constants and position < len(parents):
-            made.append((parents[position], argument, path))
-            position += 1
+        value = inputs[index] if writer is None else writer
+        if value >= 0 and value not in forward.constants:
+            made.append(use)
     return made
 
 
-def parent_arg_positions(forward: Forward, row: int) -> dict[str, dict[Any, str]]:
+def uses_of(forward: Forward, row: int) -> Iterable[tuple[int, Use]]:
+    """Per use of a parent: its row, and how."""
+    rows = forward.rows
+    parents = rows.parents[row]
+    if rows.function[row] < 0:
+        return [(parent, FIRST) for parent in parents]
+    return zip(parents, places_of(forward, forward.source.row(rows.event[row])), strict=False)
+
+
+def every_use(forward: Forward) -> Iterator[Iterable[tuple[int, Use]]]:
+    """``uses_of`` of every row, in order."""
+    classes, events = forward.given
+    places = [None if event is None else places_of(forward, event) for event in events]
+    for number, parents in zip(classes.of, forward.parents, strict=True):
+        uses = places[number]
+        yield zip(parents, repeat(FIRST) if uses is None else uses, strict=False)
+
+
+def from_uses(one: Callable[[Forward, int, Iterable[tuple[int, Use]]], Any]) -> Maker[Forward]:
+    """A column made from how each row uses its parents."""
+
+    def make(forward: Forward) -> Column:
+        return Deferred(
+            len(forward),
+            lambda row: one(forward, row, uses_of(forward, row)),
+            lambda: [one(forward, row, uses) for row, uses in enumerate(every_use(forward))],
+        )
+
+    return make
+
+
+def parent_arg_positions(forward: Forward, row: int, uses: Iterable[tuple[int, Use]]) -> dict[str, dict[Any, str]]:
     """Parent labels by place: a position or name, or a path that starts with one."""
     label = forward.labels.op
     made: dict[str, dict[Any, str]] = {"args": {}, "kwargs": {}}
-    for parent, argument, path in uses_of(forward, row):
+    for parent, (argument, path) in uses:
         made["args" if isinstance(argument, int) else "kwargs"][(argument, *path) if path else argument] = label[parent]
     return made
 
 
-def edge_uses(forward: Forward, row: int) -> tuple[Any, ...]:
+def edge_uses(forward: Forward, row: int, uses: Iterable[tuple[int, Use]]) -> tuple[Any, ...]:
     label = forward.labels.op
     return tuple(
         [
             (label[parent], label[row], "positional" if isinstance(argument, int) else "keyword", (argument, *path))
-            for parent, argument, path in uses_of(forward, row)
+            for parent, (argument, path) in uses
         ]
     )
 
 
-def sibling_rows(forward: Forward, row: int) -> list[int]:
-    children = forward.children
-    found = {child for parent in forward.unique_parents[row] for child in children[parent]}
+def one_across(there: Ragged[int], back: Ragged[int], row: int) -> list[int]:
+    """What is reached from a row by a step there and one back, itself left out, ascending."""
+    found = {one for other in there[row] for one in back[other]}
     found.discard(row)
     return sorted(found)
 
 
-def co_parent_rows(forward: Forward, row: int) -> list[int]:
-    parents = forward.unique_parents
-    found = {parent for child in forward.children[row] for parent in parents[child]}
-    found.discard(row)
-    return sorted(found)
+def across(there: Callable[[Forward], Ragged[int]], back: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
+    """A column of the op labels that are reached by a step there and one back."""
+
+    def make(forward: Forward) -> Column:
+        labels, going, coming = forward.labels.op, there(forward), back(forward)
+
+        def names(rows: Sequence[int]) -> tuple[str, ...]:
+            return tuple([labels[row] for row in rows])
+
+        return Deferred(
+            len(forward),
+            lambda row: names(one_across(going, coming, row)),
+            lambda: [names(rows) if rows else () for rows in forward.across(going, coming)],
+        )
+
+    return make
 
 
-def named(one: Callable[[Forward, int], Sequence[int]]) -> Maker[Forward]:
-    """A column of op labels, sorted by row, worked out per row."""
+def some_across(there: Callable[[Forward], Ragged[int]], back: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
+    """Whether another row is reached by a step there and one back: each step back leads to the row too."""
+
+    def make(forward: Forward) -> Column:
+        ends = back(forward).ends
+        is_shared = [end - start > 1 for start, end in pairwise(ends)]
+        return [any(map(is_shared.__getitem__, rows)) for rows in there(forward)]
+
+    return make
+
+
+def of_buffers(one: Callable[[Forward, int], Sequence[int]]) -> Maker[Forward]:
+    """A column of op labels, sorted by row; without buffers there are none."""
 
     def read(forward: Forward, row: int) -> tuple[str, ...]:
         labels = forward.labels.op
         return tuple([labels[other] for other in one(forward, row)])
 
-    return per_row(read)
+    def make(forward: Forward) -> Column:
+        if not forward.versions_of:
+            return Picked([()], Classes.by([()] * len(forward)))
+        return Each(forward, range(len(forward)), read)
+
+    return make
 
 
 def internal_sources(forward: Forward) -> list[int]:
     """Rows made without tensor parents, first reads of buffers included."""
     parents = forward.parents
-    return [
-        row
-        for row, function in enumerate(forward.rows.function)
-        if function not in (INPUT, OUTPUT) and not parents.length(row)
-    ]
+    function = forward.rows.function
+    return [row for row, count in enumerate(parents.lengths()) if not count and function[row] not in (INPUT, OUTPUT)]
 
 
 def internal_sinks(forward: Forward) -> list[int]:
-    children = forward.children
-    return [
-        row for row, function in enumerate(forward.rows.function) if function != OUTPUT and not children.length(row)
-    ]
+    function = forward.rows.function
+    return [row for row, count in enumerate(forward.children.lengths()) if not count and function[row] != OUTPUT]
 
 
 def set_labels(read: Callable[[Forward], list[frozenset[int]]]) -> Maker[Forward]:
@@ -424,19 +509,11 @@ def not_empty(read: Callable[[Forward], Sequence[Any]]) -> Maker[Forward]:
 
 
 def lengths(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
-    def make(forward: Forward) -> Column:
-        ragged = read(forward)
-        return Computed(len(ragged), ragged.length)
-
-    return make
+    return lambda forward: read(forward).lengths()
 
 
 def some(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
-    def make(forward: Forward) -> Column:
-        ragged = read(forward)
-        return Computed(len(ragged), lambda row: ragged.length(row) > 0)
-
-    return make
+    return lambda forward: list(map(bool, read(forward).lengths()))
 
 
 def from_input(longest: bool) -> Maker[Forward]:
@@ -461,19 +538,29 @@ def input_was_parameter(forward: Forward, row: int, event: Any) -> bool:
 # -- buffers
 
 
-def buffer_address(forward: Forward, row: int) -> str | None:
-    rows = forward.rows
-    return forward.buffer_address(rows.site[row]) if is_buffer(rows.function[row]) else None
+def only_buffers(one: Callable[[Forward, int], Any], missing: Any) -> Maker[Forward]:
+    """A column that buffer versions have; ``missing`` for all other rows."""
+
+    def make(forward: Forward) -> Column:
+        made = [missing] * len(forward)
+        for versions in forward.versions_of.values():
+            for row in versions:
+                made[row] = one(forward, row)
+        return made
+
+    return make
+
+
+def buffer_address(forward: Forward, row: int) -> str:
+    return forward.buffer_address(forward.rows.site[row])
 
 
 def buffer_row(forward: Forward, row: int) -> int:
-    rows = forward.rows
-    return rows.site[row] if is_buffer(rows.function[row]) else NOWHERE
+    return forward.rows.site[row]
 
 
-def buffer_pass(forward: Forward, row: int) -> int | None:
-    rows = forward.rows
-    return rows.slot[row] if is_buffer(rows.function[row]) else None
+def buffer_pass(forward: Forward, row: int) -> int:
+    return forward.rows.slot[row]
 
 
 def is_written(function: int) -> bool:
@@ -549,14 +636,16 @@ def left_modules(forward: Forward, row: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words.module_path(module[call]) for call in forward.left_calls[row]))
 
 
-def atomic_call(forward: Forward, row: int) -> str | None:
-    call = forward.atomic_calls.get(row)
-    return None if call is None else forward.call_labels[call]
+def of_atomic(one: Callable[[Forward, int], str]) -> Maker[Forward]:
+    """Something of the call in which an op is the only one; None for other rows."""
 
+    def make(forward: Forward) -> Column:
+        made: list[str | None] = [None] * len(forward)
+        for row, call in forward.atomic_calls.items():
+            made[row] = one(forward, call)
+        return made
 
-def atomic_module(forward: Forward, row: int) -> str | None:
-    call = forward.atomic_calls.get(row)
-    return None if call is None else forward.words.module_path(forward.calls.module[call])
+    return make
 
 
 # -- parameters
@@ -573,7 +662,7 @@ def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Forward]:
         parameters = forward.words.parameters
         return one([parameters[number] for number in param_rows(forward, row)])
 
-    return per_row(read)
+    return of_classes(lambda forward: forward.param_classes, read)
 
 
 # -- conditionals, modes
@@ -586,20 +675,19 @@ def bool_values(forward: Forward) -> Column:
     return made
 
 
-def is_scalar_bool(detail: Any) -> bool:
-    brief = detail.brief
-    return brief.dtype == "bool" and all(size == 1 for size in brief.shape)
+def is_scalar_bool(brief: Brief) -> bool:
+    return brief.dtype == "bool" and all(size == 1 for size in brief.shape or ())
 
 
-def func_autocast_state(detail: Any) -> tuple[Any, ...]:
+def func_autocast_state(brief: Brief) -> tuple[Any, ...]:
     """Pairs: the modes under which the call ran, then a dtype per device with autocast on."""
-    mode = detail.brief.mode
+    mode = brief.mode
     if mode is None:
         return ()
     return (
         ("grad_enabled", bool(mode & MODE_GRAD)),
         ("inference_mode", bool(mode & MODE_INFERENCE)),
-        *(detail.brief.autocast or ()),
+        *(brief.autocast or ()),
     )
 
 
@@ -609,24 +697,29 @@ def parent_cells(column: Callable[[Any], Any]) -> Maker[Forward]:
     def read(forward: Forward, row: int) -> tuple[Any, ...]:
         return tuple([column(forward.detail(parent).brief) for parent in forward.parents[row]])
 
-    return per_row(read)
+    return of_parents(read)
+
+
+def of_parents(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """A column that depends on the parents' briefs alone."""
+
+    def make(forward: Forward) -> Column:
+        every = of_classes(lambda forward: forward.input_classes, one)
+        return Deferred(len(forward), lambda row: one(forward, row), lambda: every(forward))
+
+    return make
 
 
 def input_memory(forward: Forward, row: int) -> int:
-    return sum([forward.detail(parent).brief.nbytes or 0 for parent in forward.parents[row]])
+    return sum(map(forward.nbytes, forward.parents[row]))
 
 
 def payload_refs(forward: Forward) -> Column:
-    return Deferred(len(forward), forward.payload, lambda: [forward.payload(row) for row in range(len(forward))])
-
-
-def payload_column(forward: Forward) -> Column:
-    forward.details  # noqa: B018  # one pass for all rows instead of one read each
-    return [forward.payload(row) for row in range(len(forward))]
+    return Deferred(len(forward), forward.payload, lambda: forward.payload_refs)
 
 
 def has_saved_activation(forward: Forward) -> Column:
-    return [payload is not None for payload in payload_column(forward)]
+    return [payload is not None for payload in forward.payload_refs]
 
 
 def trainable(parameter: Any) -> bool:
@@ -639,6 +732,18 @@ def frozen(parameter: Any) -> bool:
 
 def elements(parameters: Iterable[Any]) -> int:
     return sum([math.prod(parameter.shape) for parameter in parameters])
+
+
+def rng_payload(forward: Forward) -> Column:
+    return Deferred(
+        len(forward),
+        lambda row: forward.detail(row).rng,
+        lambda: list(map(forward.details.rngs.get, range(len(forward)))),
+    )
+
+
+def grad_fn_object_id(forward: Forward) -> Column:
+    return Deferred(len(forward), lambda row: forward.detail(row).node, lambda: forward.details.nodes)
 
 
 def func_duration(forward: Forward) -> Column:
@@ -654,32 +759,32 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     # identity
     "label": lambda forward: forward.labels.op,
     "layer_label": of_layer(lambda forward: forward.labels.layer),
-    "label_short": per_row(label_short),
+    "label_short": label_short,
     "layer_label_short": of_layer(lambda forward: forward.labels.layer_short),
-    "raw_label": per_row(lambda forward, row: forward.raw_label(row)),
+    "raw_label": lambda forward: forward.raw_labels,
     "layer_type": of_function(lambda forward, function: forward.names.layer_type(function)),
     "type_index": of_layer(lambda forward: forward.labels.type_index),
     "step_index": lambda forward: forward.steps,
     "ordinal_index": lambda forward: range(len(forward)),
     "pass_index": lambda forward: forward.groups.pass_index,
     "num_passes": of_layer(lambda forward: forward.groups.passes),
-    "lookup_keys": per_row(lookup_keys),
+    "lookup_keys": lookup_keys,
     "site_key": site_keys,
     # function
     "func_name": of_function(lambda forward, function: forward.names.func_name(function)),
     "func_qualname": of_function(func_qualname),
-    "func_call_id": per_row(func_call_id),
+    "func_call_id": func_call_id,
     "is_inplace": from_brief("is_inplace"),
     "is_opaque": of_function(lambda forward, function: forward.is_opaque(function)),
-    "num_args_total": from_event(is_call, lambda f, row, event: len(event[ARGS]) + len(event[KWARGS]) // 2, 0),
-    "num_pos_args": from_event(is_call, lambda f, row, event: len(event[ARGS]), 0),
-    "num_kwargs": from_event(is_call, lambda f, row, event: len(event[KWARGS]) // 2, 0),
-    "non_tensor_pos_args": from_event(is_call, non_tensors, ()),
-    "non_tensor_kwargs": from_event(is_call, non_tensor_keywords, ()),
-    "func_config": from_event(is_call, func_config, ()),
-    "args_summary": from_event(is_call, args_summary, ""),
-    "kwargs_summary": from_event(is_call, kwargs_summary, ""),
-    "code_context": per_row(code_context),
+    "num_args_total": from_call(lambda f, row, event: len(event[ARGS]) + len(event[KWARGS]) // 2, 0),
+    "num_pos_args": from_call(lambda f, row, event: len(event[ARGS]), 0),
+    "num_kwargs": from_call(lambda f, row, event: len(event[KWARGS]) // 2, 0),
+    "non_tensor_pos_args": from_call(non_tensors, ()),
+    "non_tensor_kwargs": from_call(non_tensor_keywords, ()),
+    "func_config": from_call(func_config, ()),
+    "args_summary": from_call(args_summary, ""),
+    "kwargs_summary": from_call(kwargs_summary, ""),
+    "code_context": of_classes(lambda forward: forward.site_classes, code_context),
     "arg_names": of_function(lambda forward, function: arg_names(forward.names.func_name(function))),
     # tensor
     "has_saved_activation": has_saved_activation,
@@ -694,12 +799,12 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "num_inputs": lengths(parent_rows),
     "input_shapes": parent_cells(lambda brief: brief.shape),
     "input_dtypes": parent_cells(lambda brief: brief.dtype),
-    "input_memory": per_row(input_memory),
+    "input_memory": of_parents(input_memory),
     # slots
     "in_multi_output": in_multi_output,
     "multi_output_index": multi_output_index,
-    "multi_output_name": from_event(is_call, multi_output_name, None),
-    "container_path": from_event(is_call, container_path, ()),
+    "multi_output_name": from_call(multi_output_name, None),
+    "container_path": from_call(container_path, ()),
     # graph
     "parents": labels_of(parent_rows),
     "children": labels_of(child_rows),
@@ -707,12 +812,12 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "num_children": lengths(child_rows),
     "has_parents": some(parent_rows),
     "has_children": some(child_rows),
-    "parent_arg_positions": per_row(parent_arg_positions),
-    "edge_uses": per_row(edge_uses),
-    "siblings": named(sibling_rows),
-    "has_siblings": per_row(lambda forward, row: bool(sibling_rows(forward, row))),
-    "co_parents": named(co_parent_rows),
-    "has_co_parents": per_row(lambda forward, row: bool(co_parent_rows(forward, row))),
+    "parent_arg_positions": from_uses(parent_arg_positions),
+    "edge_uses": from_uses(edge_uses),
+    "siblings": across(unique_parent_rows, child_rows),
+    "has_siblings": some_across(unique_parent_rows, child_rows),
+    "co_parents": across(child_rows, unique_parent_rows),
+    "has_co_parents": some_across(child_rows, unique_parent_rows),
     "root_ancestors": set_labels(root_ancestors),
     "input_ancestors": set_labels(input_ancestors),
     "has_input_ancestor": not_empty(input_ancestors),
@@ -737,29 +842,29 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "is_orphan": lambda forward: [forward.orphaned] * len(forward),
     # buffers
     "is_buffer": of_function(lambda forward, function: is_buffer(function)),
-    "address": per_row(buffer_address),
-    "buffer_pass": per_row(buffer_pass),
+    "address": only_buffers(buffer_address, None),
+    "buffer_pass": only_buffers(buffer_pass, None),
     "buffer_write_kind": from_event(is_written, lambda f, row, event: event[HOW], None),
     "buffer_value_changed": from_event(is_written, lambda f, row, event: event[CHANGED], None),
-    "buffer_source": per_row(buffer_source),
-    "buffer_source_func_name": per_row(buffer_source_func_name),
-    "buffer_source_ops": named(buffers_read),
-    "buffer_sink_ops": named(buffers_written),
+    "buffer_source": only_buffers(buffer_source, None),
+    "buffer_source_func_name": only_buffers(buffer_source_func_name, None),
+    "buffer_source_ops": of_buffers(buffers_read),
+    "buffer_sink_ops": of_buffers(buffers_written),
     # modules
-    "module": per_row(module_of),
-    "modules": per_row(modules_of),
-    "in_submodule": per_row(in_submodule),
-    "module_call_depth": per_row(module_call_depth),
+    "module": of_call(module_of),
+    "modules": of_call(modules_of),
+    "in_submodule": of_call(in_submodule),
+    "module_call_depth": of_call(module_call_depth),
     "is_module_input": not_empty(lambda forward: forward.entered_calls),
     "input_to_module_calls": call_names(lambda forward: forward.entered_calls),
     "is_module_output": not_empty(lambda forward: forward.left_calls),
     "output_of_module_calls": call_names(lambda forward: forward.left_calls),
     "output_of_modules": per_row(left_modules),
-    "is_atomic_module": per_row(lambda forward, row: row in forward.atomic_calls),
-    "atomic_module": per_row(atomic_module),
-    "atomic_module_call": per_row(atomic_call),
+    "is_atomic_module": flags(lambda forward: list(forward.atomic_calls)),
+    "atomic_module": of_atomic(lambda forward, call: forward.words.module_path(forward.calls.module[call])),
+    "atomic_module_call": of_atomic(lambda forward, call: forward.call_labels[call]),
     # parameters
-    "uses_params": per_row(lambda forward, row: row in forward.params_of),
+    "uses_params": parameters_of(bool),
     "param_names": parameters_of(lambda used: tuple([parameter.address for parameter in used])),
     "param_shapes": parameters_of(lambda used: tuple([parameter.shape for parameter in used])),
     "param_dtypes": parameters_of(lambda used: tuple([parameter.dtype for parameter in used])),
@@ -773,25 +878,25 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     # cost
     "func_duration": func_duration,
     # conditionals
-    "is_scalar_bool": from_detail(is_scalar_bool),
+    "is_scalar_bool": from_brief_by(is_scalar_bool),
     "bool_value": bool_values,
     "is_terminal_bool": flags(lambda forward: [row for row, _ in forward.rows.branches]),
     # loops, modes, random numbers
     "recurrent_ops": recurrent_ops,
-    "func_autocast_state": from_detail(func_autocast_state),
-    "rng_payload": from_detail(lambda detail: detail.rng),
+    "func_autocast_state": from_brief_by(func_autocast_state),
+    "rng_payload": rng_payload,
     # autograd
     "requires_grad": from_brief("requires_grad"),
     "grad_fn_class_name": from_brief("grad_fn"),
-    "grad_fn_object_id": from_detail(lambda detail: detail.node),
+    "grad_fn_object_id": grad_fn_object_id,
     "grad_slot": from_brief("grad_slot"),
     # plumbing: row numbers of other records, -1 for none; events and values by number
     "layer_row": lambda forward: forward.groups.layer,
     "parent_rows": parent_rows,
     "child_rows": child_rows,
     "call_row": call_column,
-    "param_rows": per_row(param_rows),
-    "buffer_row": per_row(buffer_row),
+    "param_rows": of_classes(lambda forward: forward.param_classes, param_rows),
+    "buffer_row": only_buffers(buffer_row, NOWHERE),
     "value": lambda forward: forward.rows.value,
     "event": lambda forward: forward.rows.event,
     "slot": lambda forward: forward.rows.slot,

@@ -6,13 +6,15 @@ nothing at all, and make the value of a row when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import sub
 from typing import Final, Generic, TypeVar, overload
 
 from journal.errors import TorchLensError
 from projections.errors import FAULTS, contradictory, fault_text, over_events
 
 Item = TypeVar("Item")
+Context = TypeVar("Context")
 
 FEW: Final = 16
 """Single reads of a deferred column before it is filled as a whole."""
@@ -58,6 +60,10 @@ class Ragged(Sequence[tuple[Item, ...]]):
         """Number of items of a row."""
         return self.ends[row + 1] - self.ends[row]
 
+    def lengths(self) -> list[int]:
+        """Number of items of every row."""
+        return list(map(sub, self.ends[1:], self.ends))
+
 
 class Computed(Sequence[Item], Generic[Item]):
     """Values worked out at each read.
@@ -94,6 +100,29 @@ class Computed(Sequence[Item], Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         with over_events():
             yield from map(self.one, range(self.size))
+
+
+class Each(Computed[Item], Generic[Context, Item]):
+    """Values worked out from a context and the number of each row, at each read.
+
+    Args:
+        context: What they are worked out from.
+        numbers: One per row.
+        each: Gives the value of a number.
+    """
+
+    __slots__ = ("context", "each", "numbers")
+
+    def __init__(self, context: Context, numbers: Sequence[int], each: Callable[[Context, int], Item]) -> None:
+        super().__init__(len(numbers), lambda row: each(context, numbers[row]))
+        self.context = context
+        self.numbers = numbers
+        self.each = each
+
+    def __iter__(self) -> Iterator[Item]:
+        context, each = self.context, self.each
+        with over_events():
+            return iter([each(context, number) for number in self.numbers])
 
 
 class Deferred(Sequence[Item], Generic[Item]):
@@ -144,15 +173,30 @@ class Classes:
 
     Args:
         of: Number of each row's class: 0, then at most one more than every number before.
-        count: How many there are.
+        first: The first row of each class.
     """
 
-    __slots__ = ("count", "of", "small")
+    __slots__ = ("first", "of", "small")
 
-    def __init__(self, of: Sequence[int], count: int) -> None:
+    def __init__(self, of: Sequence[int], first: Sequence[int]) -> None:
         self.of = of
-        self.count = count
+        self.first = first
         self.small: bytes | None = None
+
+    @classmethod
+    def by(cls, keys: Sequence[Hashable]) -> Classes:
+        """Rows of equal keys are of one class."""
+        first = dict(
+            zip(reversed(keys), reversed(range(len(keys))), strict=True)
+        )  # the first row is put last, and stays
+        rows = sorted(first.values())
+        number = {keys[row]: place for place, row in enumerate(rows)}
+        return cls(list(map(number.__getitem__, keys)), rows)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.first)
 
     def small_numbers(self) -> bytes:
         """The numbers as bytes. There must be at most 256 classes."""

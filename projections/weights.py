@@ -15,7 +15,7 @@ from typing import Any, Final
 from projections.forward import Forward
 from projections.graph import NOWHERE
 from projections.ops import buffer_source, is_written, module_of, modules_of
-from projections.sequences import Computed
+from projections.sequences import Each
 from projections.tables import Column, Maker
 from projections.vocabulary import Tensor
 
@@ -24,24 +24,24 @@ QUANTIZED: Final = ("qint", "quint")
 
 def per_param(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     def make(forward: Forward) -> Column:
-        return Computed(len(forward.words.parameters), lambda row: one(forward, row))
+        return Each(forward, range(len(forward.words.parameters)), one)
 
     return make
 
 
 def per_buffer(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     def make(forward: Forward) -> Column:
-        return Computed(len(forward.words.buffers), lambda row: one(forward, row))
+        return Each(forward, range(len(forward.words.buffers)), one)
 
     return make
 
 
 def param(one: Callable[[Tensor], Any]) -> Maker[Forward]:
-    return per_param(lambda forward, row: one(forward.words.parameters[row]))
+    return lambda forward: list(map(one, forward.words.parameters))
 
 
 def buffer(one: Callable[[Tensor], Any]) -> Maker[Forward]:
-    return per_buffer(lambda forward, row: one(forward.words.buffers[row]))
+    return lambda forward: list(map(one, forward.words.buffers))
 
 
 def names_of(tensor: Tensor) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from projections.forward import Forward
 from projections.graph import BUFFER_READ
-from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, payload_column, trainable
+from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
 from projections.rows import is_buffer
 from projections.tables import Column, Maker
 
@@ -66,7 +66,7 @@ def recurrent_rows(forward: Forward) -> list[int]:
 
 
 def saved_rows(forward: Forward) -> list[int]:
-    return [row for row, payload in enumerate(payload_column(forward)) if payload is not None]
+    return [row for row, payload in enumerate(forward.payload_refs) if payload is not None]
 
 
 def buffer_reads(forward: Forward) -> list[int]:

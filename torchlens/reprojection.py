@@ -22,6 +22,7 @@ from projections import comparison
 from projections.comparison import Change
 from projections.encoding import PackedTable, pack, plain
 from projections.errors import EncodingError
+from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
 from torchlens.journal_view import captures_in
 from torchlens.results import Receipt, Result, find, fold, keep, kept_table, unpacked
@@ -161,7 +162,10 @@ def reproject_watched(path: str | os.PathLike[str], *, check: bool, watch: Watch
     journal = open_for_reading(path)
     try:
         cache = cache_of(journal)
-        captures = [folded_anew(journal, info, cache, findings, check=check) for info in watch(captures_in(journal))]
+        twins = Twins()
+        captures = [
+            folded_anew(journal, info, cache, twins, findings, check=check) for info in watch(captures_in(journal))
+        ]
     finally:
         journal.close()
     return Reprojection(os.fspath(path), tuple(captures), tuple(findings.listed), findings.count)
@@ -192,20 +196,20 @@ def brief(cell: Any) -> Any:
 
 
 def folded_anew(
-    journal: Journal, info: StreamInfo, cache: FileCache | None, findings: Findings, *, check: bool
+    journal: Journal, info: StreamInfo, cache: FileCache | None, twins: Twins, findings: Findings, *, check: bool
 ) -> ReprojectedCapture:
     """One capture folded, compared and, unless only checked, kept."""
     stream, name = int(info.stream), info.opened.label
     try:
-        now = fold(journal, info, info.head)
+        now = fold(journal, info, info.head, twins)
         if cache is None:
             return ReprojectedCapture(stream, name, info.head, "new", now.fingerprint)
-        receipt, is_stale = find(cache, journal, info)
+        receipt, is_stale = find(cache, now.source, info)
         if receipt is None:
             status: Status = "stale" if is_stale else "new"
             made = ReprojectedCapture(stream, name, info.head, status, now.fingerprint)
         else:
-            then = now if receipt.head == info.head else fold(journal, info, receipt.head)
+            then = now if receipt.head == info.head else fold(journal, info, receipt.head, twins)
             before = findings.count
             if receipt.fingerprint != then.fingerprint:
                 findings.add(info, differing(cache, stream, receipt, then))

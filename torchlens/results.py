@@ -17,13 +17,12 @@ import attrs
 
 from journal import Journal, StreamInfo
 from journal.events import Row
-from projections import CaptureTables, Projector
+from projections import CaptureTables, Projector, Source
 from projections.arguments import is_tuple
 from projections.cache import CacheKey
 from projections.encoding import (
     VERSION,
     EncodedTable,
-    Encoder,
     PackedTable,
     fingerprint_of,
     pack,
@@ -32,6 +31,7 @@ from projections.encoding import (
     unpack_table,
 )
 from projections.errors import EncodingError
+from projections.twins import Twins
 from torchlens import collector
 from torchlens.cache import FileCache
 from torchlens.source import StreamSource
@@ -57,6 +57,7 @@ class Result:
     encoded: Mapping[str, EncodedTable]
     fingerprint: str
     witness: tuple[int, int]
+    source: Source  # of its events
 
 
 @attrs.frozen
@@ -91,8 +92,14 @@ class OnceRead(StreamSource):
         return super().row(at) if self.held is None else self.held[at]
 
 
-def fold(journal: Journal, info: StreamInfo, head: int) -> Result:
+def fold(journal: Journal, info: StreamInfo, head: int, twins: Twins) -> Result:
     """The first ``head`` events of a capture, folded and in canonical form.
+
+    Args:
+        journal: Where it is.
+        info: Its stream.
+        head: Number of events.
+        twins: The captures that were encoded before.
 
     Raises:
         JournalCorrupt, JournalError: what reading and folding raise.
@@ -100,13 +107,12 @@ def fold(journal: Journal, info: StreamInfo, head: int) -> Result:
     with collector.paused():
         source = OnceRead(journal, info, head)
         tables = Projector(source).tables(head)
-        encoder = Encoder(tables)
-        encoded = {name: encoder.table(table) for name, table in tables.all.items()}
+        encoded = twins.encoded(source.held, tables)
         fingerprint = fingerprint_of([table.summary for table in encoded.values()])
-        return Result(tables, encoded, fingerprint, witness_of(source, info, head))
+        return Result(tables, encoded, fingerprint, witness_of(source, info, head), source)
 
 
-def witness_of(source: StreamSource, info: StreamInfo, head: int) -> tuple[int, int]:
+def witness_of(source: Source, info: StreamInfo, head: int) -> tuple[int, int]:
     return info.opened.wall_time_ns, source.row(head - 1)[1]
 
 
@@ -141,11 +147,10 @@ class Found(NamedTuple):
     is_stale: bool  # there is one of other events, or in another form
 
 
-def find(cache: FileCache, journal: Journal, info: StreamInfo) -> Found:
+def find(cache: FileCache, source: Source, info: StreamInfo) -> Found:
     """The newest result of a capture's events that is kept."""
     heads = [key for key in cache.keys(info.stream) if key.projection == RECEIPT]
     is_stale = any(key.version != VERSION for key in heads)
-    source = StreamSource(journal, info.stream)
     for key in sorted(heads, key=lambda key: -key.head):
         receipt = read_receipt(cache, key) if key.version == VERSION else None
         if receipt is None:

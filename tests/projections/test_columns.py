@@ -269,3 +269,15 @@ def seconds_to_fold(count: int) -> float:
 def test_a_loop_of_many_ops_is_folded_in_linear_time() -> None:
     # Twenty times the ops; a quadratic step would take four hundred times as long, the collector's share a few.
     assert seconds_to_fold(20_000) < 100 * seconds_to_fold(1_000)
+
+
+def test_arguments_that_are_equal_but_of_other_types_stay_apart() -> None:
+    """Calls that were given the same share what is told of them; 1, 1.0 and True are not the same."""
+    made = Made()
+    x = made.input("x")
+    for by in (1, 1.0, True, 1, -0.0, 0.0):
+        x = made.op("mul", x, plain=(by,), site="s")
+    tables = made.returns(x).tables()
+    assert list(tables.ops.column("args_summary"))[1:-1] == [
+        f"Tensor(shape=(2, 4), dtype=float32), {by}" for by in (1, 1.0, True, 1, -0.0, 0.0)
+    ]

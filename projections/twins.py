@@ -1,0 +1,86 @@
+"""Captures that differ in the occasion alone, such as the steps of a training loop: what they share is encoded once.
+
+Reads  the rows of a stream, and the tables folded from them.
+Gives  the tables in canonical form, as ``Encoder`` gives them.
+Rule   two captures are twins if their events are equal but for times, durations and the event that opened the stream.
+       All columns but those of ``OCCASION`` are then equal, since nothing else that they are made from differs: the
+       law is in ``tests/projections/test_twins.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgpack
+
+from journal.events import OpExecuted, Row, StreamOpened
+from projections.build import CaptureTables
+from projections.columns import OCCASION
+from projections.encoding import EncodedTable, Encoder, OpLabels
+from projections.forward import DURATION
+
+MOST: Final = 8
+"""Captures of which the encoded tables are held, those that were asked for last."""
+
+
+class Twin(NamedTuple):
+    """A capture that was encoded."""
+
+    labels: OpLabels
+    tables: dict[str, EncodedTable]
+
+
+class Twins:
+    """Encodes captures one after the other, and what the next one has in common with an earlier one only once."""
+
+    def __init__(self) -> None:
+        self.held: OrderedDict[bytes, Twin] = OrderedDict()
+
+    def encoded(self, rows: Sequence[Row] | None, tables: CaptureTables) -> dict[str, EncodedTable]:
+        """The tables of a capture in canonical form.
+
+        Args:
+            rows: The rows that they were folded from; None where these are too many to be looked at again.
+            tables: The tables.
+
+        Raises:
+            EncodingError, JournalCorrupt: as ``Encoder.table``.
+        """
+        key = None if rows is None else likeness(rows)
+        twin = None if key is None else self.held.get(key)
+        encoder = Encoder(tables, None if twin is None else twin.labels)
+        if twin is None:
+            made = {name: encoder.table(table) for name, table in tables.all.items()}
+        else:
+            made = {
+                name: encoder.renewed(twin.tables[name], table, OCCASION[name]) for name, table in tables.all.items()
+            }
+        if key is not None:
+            self.held[key] = Twin(encoder.labels, made)
+            self.held.move_to_end(key)
+            if len(self.held) > MOST:
+                self.held.popitem(last=False)
+        return made
+
+
+OP: Final = OpExecuted.type_id
+OPENED: Final = StreamOpened.type_id
+
+
+def likeness(rows: Sequence[Row]) -> bytes | None:
+    """SHA-256 of everything in some rows but the occasion; None where they hold what has no bytes."""
+    told = [told_by(row) for row in rows]
+    try:
+        return hashlib.sha256(msgpack.packb(told)).digest()
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def told_by(row: Row) -> Row:
+    """A row without its time, a call also without its duration; of the event that opened the stream, its type."""
+    if row[0] == OP:
+        return (row[0], *row[2:DURATION], *row[DURATION + 1 :])
+    return (row[0], *row[2:]) if row[0] != OPENED else (row[0],)
