@@ -151,13 +151,13 @@ def encode(tables: CaptureTables) -> bytes:
 
 
 def packed(table: EncodedTable) -> bytes:
-    """A table by itself: ``[VERSION, name, number of rows, op labels, [(column, digest, bytes), ...]]``.
+    """A table by itself: ``[VERSION, name, number of rows, op labels, [(column, speaks of op labels, bytes), ...]]``.
 
     The op labels are there if a column speaks of them. A column can be read, or told from another, alone.
     """
     is_labelled = any(column.is_labelled for column in table.columns.values())
-    name, num_rows, digests = table.summary
-    columns = tuple([(column, digest, table.columns[column].data) for column, digest in digests.items()])
+    columns = tuple([(name, column.is_labelled, column.data) for name, column in table.columns.items()])
+    name, num_rows, _ = table.summary
     return pack((VERSION, name, num_rows, table.labels if is_labelled else b"", columns))
 
 
@@ -551,17 +551,18 @@ def table_of(table: Any) -> PackedTable:
             remedy="read them with the version of this package that wrote them",
             version=version,
         )
+    if not isinstance(name, str) or type(count) is not int or count < 0 or not isinstance(labels, bytes):
+        raise malformed("a table without name, number of rows and labels")
+    before = hashlib.sha256(labels).digest()
     digests: dict[str, bytes] = {}
     found: dict[str, bytes] = {}
     for column in array_of(columns, "columns"):
         match array_of(column, "a column"):
-            case (str(column_name), bytes(digest), bytes(cells)):
-                digests[column_name] = digest
+            case (str(column_name), bool(is_labelled), bytes(cells)):
+                digests[column_name] = hashlib.sha256(before + cells if is_labelled else cells).digest()
                 found[column_name] = cells
             case _:
-                raise malformed("a column is not a name, a digest and bytes")
-    if not isinstance(name, str) or type(count) is not int or count < 0 or not isinstance(labels, bytes):
-        raise malformed("a table without name, number of rows and labels")
+                raise malformed("a column is not a name, a truth and bytes")
     op_labels = read_column(labels, None, None) if labels else None
     return PackedTable(Summary(name, count, digests), op_labels, found)
 

@@ -2,9 +2,10 @@
 
 Reads  the rows of a stream, and the tables folded from them.
 Gives  the tables in canonical form, as ``Encoder`` gives them.
-Rule   two captures are twins if their events are equal but for times, durations and the event that opened the stream.
-       All columns but those of ``OCCASION`` are then equal, since nothing else that they are made from differs: the
-       law is in ``tests/projections/test_twins.py``.
+Rule   two captures are twins if their events are equal but for times, durations, the numbers of storages (which follow
+       from where the allocator put them) and the event that opened the stream. All columns but those of ``OCCASION``
+       are then equal, since nothing else that they are made from differs: the law is in
+       ``tests/projections/test_twins.py``.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from journal.events import OpExecuted, Row, StreamOpened
+from journal.events import DESCRIPTION, EVENTS_BY_NAME, OpExecuted, ParameterSeen, Row, StreamOpened
 from projections.build import CaptureTables
 from projections.columns import OCCASION
 from projections.encoding import EncodedTable, Encoder, OpLabels
-from projections.forward import DURATION
+from projections.forward import DURATION, OUTPUTS
 
 MOST: Final = 8
 """Captures of which the encoded tables are held, those that were asked for last."""
@@ -68,19 +69,32 @@ class Twins:
 
 OP: Final = OpExecuted.type_id
 OPENED: Final = StreamOpened.type_id
+DESCRIBED: Final = frozenset(
+    cls.type_id for cls in EVENTS_BY_NAME.values() if cls.fields and cls.fields[-1] == "description"
+) - {ParameterSeen.type_id}
+"""Events whose last field describes a value."""
+
+STORAGE: Final = DESCRIPTION.index("storage")
 
 
 def likeness(rows: Sequence[Row]) -> bytes | None:
     """SHA-256 of everything in some rows but the occasion; None where they hold what has no bytes."""
-    told = [told_by(row) for row in rows]
     try:
-        return hashlib.sha256(msgpack.packb(told)).digest()
+        return hashlib.sha256(msgpack.packb([told_by(row) for row in rows])).digest()
     except (TypeError, ValueError, OverflowError):
         return None
 
 
 def told_by(row: Row) -> Row:
-    """A row without its time, a call also without its duration; of the event that opened the stream, its type."""
-    if row[0] == OP:
-        return (row[0], *row[2:DURATION], *row[DURATION + 1 :])
-    return (row[0], *row[2:]) if row[0] != OPENED else (row[0],)
+    """A row without what the occasion brings; of the event that opened the stream, its type."""
+    kind: int = row[0]
+    if kind == OP:
+        outputs = tuple([told_of(given) for given in row[OUTPUTS]])
+        return (kind, *row[2:DURATION], *row[DURATION + 1 : OUTPUTS], outputs, *row[OUTPUTS + 1 :])
+    if kind in DESCRIBED:
+        return (kind, *row[2:-1], told_of(row[-1]))
+    return (kind,) if kind == OPENED else (kind, *row[2:])
+
+
+def told_of(description: Row) -> Row:
+    return (*description[:STORAGE], *description[STORAGE + 1 :])

@@ -25,7 +25,7 @@ from projections.errors import EncodingError
 from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
 from torchlens.journal_view import captures_in
-from torchlens.results import Receipt, Result, find, fold, keep, kept_table, unpacked
+from torchlens.results import Receipt, Result, find, fold, keep, kept_tables, unpacked
 from torchlens.tabular import frame_of
 
 if TYPE_CHECKING:
@@ -233,6 +233,7 @@ def folded_anew(
 
 def differing(cache: FileCache, stream: int, receipt: Receipt, result: Result) -> Iterator[comparison.Difference]:
     """What differs between a kept result and one of the same events now."""
+    kept = kept_tables(cache, stream, receipt)
     for name in receipt.tables:
         if name not in result.encoded:
             yield comparison.Difference(name, None, None, "removed")
@@ -240,7 +241,7 @@ def differing(cache: FileCache, stream: int, receipt: Receipt, result: Result) -
         if name not in receipt.tables:
             yield comparison.Difference(name, None, None, "added")
         elif receipt.tables[name][1] != encoded.summary.digest():
-            yield from differing_in(kept_table(cache, stream, receipt, name), name, result)
+            yield from differing_in(kept.get(name), name, result)
 
 
 def differing_in(before: PackedTable | None, name: str, result: Result) -> Iterator[comparison.Difference]:

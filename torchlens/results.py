@@ -1,8 +1,9 @@
 """The tables of a capture as they are kept beside its journal, and the receipt that says what they were made of.
 
 Gives  a capture folded into canonical form; that kept in a cache; and what was kept, found again.
-Rule   a table is kept under its name, its version, its stream and its head; the receipt, written last, under the
-       version of the canonical form. What a receipt does not speak of is not read.
+Rule   tables and receipt are kept under stream, head and the version of the canonical form, each table with its own
+       version beside it. The receipt is written last; what it does not speak of is not read. It is a file of its own,
+       since it is all that is read where nothing differs.
 Rule   a result is of a stream if it was opened at the moment that the receipt names, and its last event happened when
        the receipt says: a number alone may have been given anew after a power cut.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import attrs
@@ -24,6 +26,7 @@ from projections.encoding import (
     VERSION,
     EncodedTable,
     PackedTable,
+    array_of,
     fingerprint_of,
     pack,
     packed,
@@ -37,10 +40,11 @@ from torchlens.cache import FileCache
 from torchlens.source import StreamSource
 from torchlens.version import VERSION as PACKAGE_VERSION
 
-__all__ = ["Receipt", "Result", "find", "fold", "keep", "kept_table", "unpacked"]
+__all__ = ["Receipt", "Result", "find", "fold", "keep", "kept_tables", "unpacked"]
 
 RECEIPT: Final = "receipt"
-"""What receipts are called among the projections."""
+TABLES: Final = "tables"
+"""What is kept of a capture, as projections."""
 
 MOST_BYTES: Final = 1 << 30
 """A kept table that unpacks to more is not read."""
@@ -118,26 +122,19 @@ def witness_of(source: Source, info: StreamInfo, head: int) -> tuple[int, int]:
 
 def keep(cache: FileCache, stream: int, result: Result) -> None:
     """Keep a result instead of every older one of its stream. Snapshots of folds are no results, and stay."""
-    names = {RECEIPT, *result.encoded}
-    before = {key for key in cache.keys(stream) if key.projection in names}
     head = result.tables.head
-    tables: dict[str, tuple[int, bytes]] = {}
+    receipt, tables = (CacheKey(name, VERSION, stream, head) for name in (RECEIPT, TABLES))
+    named: list[tuple[str, int, bytes]] = []
+    held: list[tuple[str, int, bytes]] = []
     for name, encoded in result.encoded.items():
         version = result.tables.table(name).version
-        key = CacheKey(name, version, stream, head)
-        cache.put(key, zlib.compress(packed(encoded), FAST))
-        before.discard(key)
-        tables[name] = (version, encoded.summary.digest())
-    key = receipt_key(stream, head)
-    entries = tuple([(name, *entry) for name, entry in tables.items()])
-    cache.put(key, pack((result.witness, PACKAGE_VERSION, result.fingerprint, entries)))
-    before.discard(key)
-    for old in before:
-        cache.drop(old)
-
-
-def receipt_key(stream: int, head: int) -> CacheKey:
-    return CacheKey(RECEIPT, VERSION, stream, head)
+        named.append((name, version, encoded.summary.digest()))
+        held.append((name, version, zlib.compress(packed(encoded), FAST)))
+    cache.put(tables, pack(held))
+    cache.put(receipt, pack((result.witness, PACKAGE_VERSION, result.fingerprint, named)))
+    for old in list(cache.keys(stream)):
+        if old.projection in (RECEIPT, TABLES) and old not in (receipt, tables):
+            cache.drop(old)
 
 
 class Found(NamedTuple):
@@ -180,18 +177,31 @@ def read_receipt(cache: FileCache, key: CacheKey) -> Receipt | None:
         return None
 
 
-def kept_table(cache: FileCache, stream: int, receipt: Receipt, name: str) -> PackedTable | None:
-    """A table that a receipt speaks of; None where it is not there any more, or not as the receipt says."""
-    version, digest = receipt.tables[name]
-    data = cache.get(CacheKey(name, version, stream, receipt.head))
+def kept_tables(cache: FileCache, stream: int, receipt: Receipt) -> dict[str, PackedTable]:
+    """The tables that a receipt speaks of, as far as they are there, and are as the receipt says."""
+    data = cache.get(CacheKey(TABLES, VERSION, stream, receipt.head))
+    found: dict[str, PackedTable] = {}
     if data is None:
-        return None
+        return found
+    with suppress(EncodingError):
+        for entry in array_of(unpack(data), "tables"):
+            match entry:
+                case (str(name), int(version), bytes(packed_table)) if name in receipt.tables:
+                    table = inflated(packed_table)
+                    if table is not None and (version, table.summary.digest()) == receipt.tables[name]:
+                        found[name] = table
+                case _:
+                    pass
+    return found
+
+
+def inflated(data: bytes) -> PackedTable | None:
+    inflate = zlib.decompressobj()
     try:
-        inflate = zlib.decompressobj()
         table = unpack_table(inflate.decompress(data, MOST_BYTES))
     except (zlib.error, EncodingError):
         return None
-    return table if inflate.eof and table.summary.digest() == digest else None
+    return table if inflate.eof else None
 
 
 def unpacked(encoded: EncodedTable) -> PackedTable:

@@ -275,9 +275,8 @@ def test_arguments_that_are_equal_but_of_other_types_stay_apart() -> None:
     """Calls that were given the same share what is told of them; 1, 1.0 and True are not the same."""
     made = Made()
     x = made.input("x")
-    for by in (1, 1.0, True, 1, -0.0, 0.0):
+    given = (1, 1.0, True, 1, -0.0, 0.0)
+    for by in given:
         x = made.op("mul", x, plain=(by,), site="s")
-    tables = made.returns(x).tables()
-    assert list(tables.ops.column("args_summary"))[1:-1] == [
-        f"Tensor(shape=(2, 4), dtype=float32), {by}" for by in (1, 1.0, True, 1, -0.0, 0.0)
-    ]
+    told = list(made.returns(x).tables().ops.column("args_summary"))
+    assert told[1:-1] == [f"Tensor(shape=(2, 4), dtype=float32), {by}" for by in given]

@@ -97,8 +97,8 @@ def sized(value: Any) -> Any:
     return value
 
 
-CELLS_FOR_TWO_ROWS = ("label", b"", pack((0, ("a",))))
-NO_FORM = ("label", b"", pack((9, ())))
+CELLS_FOR_TWO_ROWS = ("label", False, pack((0, ("a",))))
+NO_FORM = ("label", False, pack((9, ())))
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ NO_FORM = ("label", b"", pack((9, ())))
         pack([[VERSION, "ops", -1, b"", ()]]),
         pack([[VERSION, "ops", 2, b"", (CELLS_FOR_TWO_ROWS,)]]),
         pack([[VERSION, "ops", 2, b"", (NO_FORM,)]]),
-        pack([[VERSION, "ops", 1 << 40, b"", (("label", b"", pack((1, ("a",), b""))),)]]),
-        pack([[VERSION, "ops", 2, b"", (("label", b"", pack((3, (0, (1 << 40, 0)), (1, ("a",), b"")))),)]]),
-        pack([[VERSION, "ops", 2, b"", (("label", b"", pack((1, ("a", "b"), b"\0\2"))),)]]),
+        pack([[VERSION, "ops", 1 << 40, b"", (("label", False, pack((1, ("a",), b""))),)]]),
+        pack([[VERSION, "ops", 2, b"", (("label", False, pack((3, (0, (1 << 40, 0)), (1, ("a",), b"")))),)]]),
+        pack([[VERSION, "ops", 2, b"", (("label", False, pack((1, ("a", "b"), b"\0\2"))),)]]),
     ],
 )
 def test_bytes_that_are_no_tables_are_refused(data: bytes) -> None:
@@ -234,7 +234,7 @@ def test_tuples_of_rows_and_of_labels_are_encoded_as_their_cells_are(rows: list[
     items = [row for several in rows for row in several]
     ragged = Ragged(items, [0, *accumulate(map(len, rows))])
     made = encoder()
-    named = Named(made.labels, ragged)
+    named = Named(made.labels.column, ragged)
     assert list(named) == [tuple([LABELS[row] for row in several]) for several in rows]
     assert made.column(ragged) == encoder().cells(list(ragged))
     assert made.column(named) == encoder().cells(list(named))

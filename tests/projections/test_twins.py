@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal.events import Event, InputSeen, OpExecuted, Row, StreamOpened
+from journal.events import DESCRIPTION, Event, InputSeen, OpExecuted, ParameterSeen, Row, StreamOpened
 from projections import COLUMNS, CaptureTables, Projector
 from projections.columns import OCCASION
 from projections.encoding import Encoder, packed
@@ -24,14 +24,17 @@ names = st.sampled_from([None, "", "step 1", "relu_1_1", "input_1"])
 
 @st.composite
 def twins(draw: st.DrawFn) -> tuple[list[Row], list[Row]]:
-    """The rows of a capture, and those of one that happened at another time and under another name."""
+    """The rows of a capture, and those of one that happened at another time, in other memory and under another name."""
     events = draw(capture_streams())
     return [draw_row(draw, event) for event in events], [draw_row(draw, event) for event in events]
 
 
 def draw_row(draw: st.DrawFn, event: Event) -> Row:
     if isinstance(event, OpExecuted):
-        event = attrs.evolve(event, duration_ns=draw(numbers))
+        outputs = tuple([elsewhere(draw, given) for given in event.outputs])
+        event = attrs.evolve(event, duration_ns=draw(numbers), outputs=outputs)
+    elif event.fields[-1:] == ("description",) and not isinstance(event, ParameterSeen):
+        event = attrs.evolve(event, description=elsewhere(draw, event.description))
     if isinstance(event, StreamOpened):
         event = attrs.evolve(
             event,
@@ -42,6 +45,12 @@ def draw_row(draw: st.DrawFn, event: Event) -> Row:
             environment=draw(st.sampled_from([(), (("python", "3.11"),)])),
         )
     return event.row(draw(numbers))
+
+
+def elsewhere(draw: st.DrawFn, description: Any) -> Any:
+    """A description of the same value in another storage."""
+    told = dict(zip(DESCRIPTION, description, strict=True))
+    return tuple({**told, "storage": draw(st.integers(0, 9))}.values())
 
 
 def tables_of(rows: list[Row]) -> CaptureTables:
