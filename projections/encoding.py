@@ -24,9 +24,8 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-import threading
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from itertools import chain, compress, pairwise
 from typing import Any, Final, NamedTuple, TypeGuard, cast
@@ -36,6 +35,7 @@ import msgpack
 from projections.arguments import is_tuple
 from projections.build import CaptureTables
 from projections.errors import EncodingError
+from projections.packing import packed_bytes
 from projections.sequences import Classes, Deferred, Named, Picked, Ragged
 from projections.tables import Column, Table
 
@@ -123,16 +123,6 @@ class EncodedTable(NamedTuple):
     labels: bytes  # the column of op labels
 
 
-class Packer(threading.local):
-    """msgpack's packer, one a thread: making one costs more than what is mostly packed."""
-
-    def __init__(self) -> None:
-        self.pack: Callable[[Any], bytes] = msgpack.Packer(use_bin_type=True, autoreset=True).pack
-
-
-PACKER: Final = Packer()
-
-
 def fingerprint_of(summaries: Iterable[Summary]) -> str:
     """One SHA-256 over tables, whatever their order, in hexadecimal."""
     return hashlib.sha256(pack(tuple(sorted([(one.name, one.digest()) for one in summaries])))).hexdigest()
@@ -173,7 +163,7 @@ def pack(value: Any) -> bytes:
         EncodingError: ``encoding_type_refused``, for an integer beyond 64 bits and text that is no Unicode.
     """
     try:
-        return PACKER.pack(value)
+        return packed_bytes(value)
     except (OverflowError, UnicodeEncodeError) as exc:
         raise refused(value, "an integer beyond 64 bits, or text that is no Unicode,") from exc
 

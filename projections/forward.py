@@ -14,8 +14,6 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
-import msgpack
-
 from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, PayloadRef, Row
 from projections.arguments import text_of
 from projections.course import Course
@@ -23,6 +21,7 @@ from projections.fold import Source
 from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
 from projections.grouping import Groups, group
 from projections.labels import Labels, Names, label
+from projections.packing import packed_bytes
 from projections.retention import plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
@@ -834,7 +833,7 @@ def shape_and_dtype(parameter: Tensor) -> Hashable:
 def exactly(value: Any) -> Hashable:
     """What is equal just for the same value of the same types; for what has no bytes, the one object."""
     try:
-        return bytes(msgpack.packb(value))
+        return packed_bytes(value)
     except (TypeError, ValueError, OverflowError):
         return id(value)
 

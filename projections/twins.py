@@ -15,13 +15,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgpack
-
 from journal.events import DESCRIPTION, EVENTS_BY_NAME, OpExecuted, ParameterSeen, Row, StreamOpened
 from projections.build import CaptureTables
 from projections.columns import OCCASION
 from projections.encoding import EncodedTable, Encoder, OpLabels
 from projections.forward import DURATION, OUTPUTS
+from projections.packing import packed_bytes
 
 MOST: Final = 8
 """Captures of which the encoded tables are held, those that were asked for last."""
@@ -80,7 +79,7 @@ STORAGE: Final = DESCRIPTION.index("storage")
 def likeness(rows: Sequence[Row]) -> bytes | None:
     """SHA-256 of everything in some rows but the occasion; None where they hold what has no bytes."""
     try:
-        return hashlib.sha256(msgpack.packb([told_by(row) for row in rows])).digest()
+        return hashlib.sha256(packed_bytes([told_by(row) for row in rows])).digest()
     except (TypeError, ValueError, OverflowError):
         return None
 

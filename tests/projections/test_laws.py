@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from journal.events import CaptureSettled, Event, OpExecuted
 from journal.lifecycle import CaptureState, state_after
 from projections import COLUMNS, CaptureTables, Projector, fingerprint, invariants, sequences
-from projections.encoding import decode, encode
+from projections.encoding import Encoder, decode, encode
 from projections.fold import Fold
 from tests.projections.making import Made, source_of
 from tests.strategies import capture_streams
@@ -96,6 +96,16 @@ def test_encoding_tables_and_decoding_them_gives_their_columns_back(events: list
         name: {column: [undone(cell) for cell in table.column(column)] for column in table.names}
         for name, table in tables.all.items()
     }
+
+
+@given(capture_streams())
+def test_the_bytes_of_a_column_are_those_of_its_cells_however_it_is_held(events: list[Event]) -> None:
+    tables = tables_of(events)
+    held, plain = Encoder(tables), Encoder(tables)
+    for table in tables.all.values():
+        for name, column in held.table(table).columns.items():
+            if (table.name, name) != ("ops", "label"):  # whose labels cannot be rows of themselves
+                assert column == plain.cells(list(table.column(name))), (table.name, name)
 
 
 @given(capture_streams(max_steps=25))
