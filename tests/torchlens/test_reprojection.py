@@ -136,9 +136,9 @@ def test_another_version_of_a_table_is_compared_with_the_one_before(
 
 def test_fields_that_come_and_go_are_told_once_each(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reproject(path)
-    monkeypatch.setitem(ops.OPS, "colour", lambda forward: ["red"] * len(forward))
-    monkeypatch.delitem(ops.OPS, "bool_value")
-    monkeypatch.delitem(LAYERS, "bool_value")
+    columns = {**ops.OPS, "colour": lambda forward: ["red"] * len(forward)}
+    monkeypatch.setattr(build, "OPS", {name: maker for name, maker in columns.items() if name != "bool_value"})
+    monkeypatch.setattr(build, "LAYERS", {name: maker for name, maker in LAYERS.items() if name != "bool_value"})
     told = [(one.table, one.record, one.field, one.change) for one in reproject(path).differences if one.stream == 1]
     assert told == [
         ("ops", None, "bool_value", "removed"),
