@@ -132,7 +132,8 @@ def keep(cache: FileCache, stream: int, result: Result) -> None:
         held.append((name, version, zlib.compress(packed(encoded), FAST)))
     cache.put(tables, pack(held))
     cache.put(receipt, pack((result.witness, PACKAGE_VERSION, result.fingerprint, named)))
-    for old in list(cache.keys(stream)):
+    kept = list(cache.keys(stream))
+    for old in kept if receipt in kept else ():  # what could not be kept replaces nothing
         if old.projection in (RECEIPT, TABLES) and old not in (receipt, tables):
             cache.drop(old)
 

@@ -330,6 +330,24 @@ def test_a_journal_that_cannot_be_written_is_folded_all_the_same(path: Path) -> 
     assert statuses(reproject(path)) == ["new", "new"]
 
 
+def test_a_result_that_cannot_be_kept_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.journal"
+    journal = open_for_writing(path)
+    writer = write_stream(journal, chain("relu")[:-1])
+    writer.flush()
+    reproject(path)
+    before = files(path / "cache")
+    writer.append(chain("relu")[-1], 1000)
+    journal.close()
+
+    def full(*names: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert statuses(reproject(path)) == ["equal"]
+    assert files(path / "cache") == before
+
+
 def test_results_of_the_present_replace_older_ones_and_leave_snapshots_alone(path: Path) -> None:
     reproject(path)
     cache = cache_beside(path)
