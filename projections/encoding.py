@@ -33,8 +33,9 @@ from typing import Any, Final, NamedTuple, TypeGuard, cast
 import msgpack
 
 from projections.arguments import is_tuple
+from projections.bounds import require_writable
 from projections.build import CaptureTables
-from projections.errors import EncodingError
+from projections.errors import EncodingError, over_events
 from projections.packing import packed_bytes
 from projections.sequences import Classes, Deferred, Named, Picked, Ragged
 from projections.tables import Column, Table
@@ -190,9 +191,15 @@ class Encoder:
     Args:
         tables: The capture.
         labels: Its op labels, where they are encoded already.
+
+    Raises:
+        JournalError: ``records_too_large``.
     """
 
     def __init__(self, tables: CaptureTables, labels: OpLabels | None = None) -> None:
+        for table in (tables.ops, tables.orphans):
+            with over_events():
+                require_writable(table.context)
         self.shared: dict[int, tuple[object, EncodedColumn]] = {}  # by identity, which what is held keeps its own
         self.rows: Mapping[str, int] = {}  # by label, where labels may be referred to
         if labels is None:
@@ -213,7 +220,8 @@ class Encoder:
         if not len(table):  # as many empty columns, whatever would be in them
             columns = dict.fromkeys(table.names, EMPTY)
         else:
-            columns = {name: self.column(table.column(name)) for name in table.names}
+            with over_events():  # a cell may be nested deeper than Python calls
+                columns = {name: self.column(table.column(name)) for name in table.names}
         if table.name == "ops":
             columns["label"] = EncodedColumn(self.labels.data)
         digests = {name: self.digest(column) for name, column in columns.items()}

@@ -76,7 +76,7 @@ def capture_all(path: Path, models: Any) -> None:
     capture("interrupted", models.Interrupted(), line)
     capture("constants", models.constants, [torch.linspace(0, 1, 6).reshape(2, 3)], {"bias": torch.ones(2, 1)})
     capture("kept later", models.Loop(), [line, torch.zeros(3)], save=tl.label("tanh_1_6:2"))
-    capture("flight", models.Asking(), image, durability="event", save="none")
+    capture("flight", models.Flight(), image, durability="event", save="none")
     capture("unwatched", models.unwatched, line.requires_grad_())
 
 

@@ -57,11 +57,12 @@ class ConvNet(nn.Module):
         return {"logits": logits, "top": logits.max(1).values}
 
 
-class Asking(ConvNet):
-    """The same after a call whose result is no tensor."""
+class Flight(ConvNet):
+    """The same after a call that returns no tensor."""
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return super().forward(x if torch.equal(x, x) else -x)
+        rows = torch.unbind(x[:0])
+        return super().forward(x + len(rows))
 
 
 class Step(nn.Module):
