@@ -39,7 +39,9 @@ from bench_models import build  # noqa: E402 (beside this file)
 
 import torchlens as tl  # noqa: E402 (this tree's, also where it is not installed)
 from journal import Journal, StreamInfo, open_for_reading  # noqa: E402
-from projections import Projector, fingerprint  # noqa: E402
+from projections import Projector  # noqa: E402
+from projections.twins import Twins  # noqa: E402
+from torchlens import results  # noqa: E402
 from torchlens.source import StreamSource  # noqa: E402
 
 WAYS: Final = ("read", "fold", "alone", "check", "store")
@@ -67,7 +69,7 @@ def fold(journal: Journal, info: StreamInfo) -> None:
 
 
 def alone(journal: Journal, info: StreamInfo) -> None:
-    fingerprint(Projector(StreamSource(journal, info.stream)).tables())
+    results.fold(journal, info, info.head, Twins())
 
 
 def least(run: Callable[[], object], rounds: int) -> float:

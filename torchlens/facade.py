@@ -19,6 +19,7 @@ from projections import CaptureTables, Selector, fingerprint, invariants
 from projections.errors import over_events
 from projections.selector import label
 from projections.vocabulary import ROOT
+from torchlens import collector
 from torchlens.accessors import (
     BufferAccessor,
     LayerAccessor,
@@ -300,7 +301,9 @@ class Trace(View):
     @property
     def fingerprint(self) -> str:
         """SHA-256 of all records in canonical form: equal for equal records, wherever they were folded."""
-        return fingerprint(self.tables)
+        tables = self.tables
+        with collector.paused():  # every cell is looked at, and none of what is made on the way belongs to a cycle
+            return fingerprint(tables)
 
     @property
     def journal_path(self) -> str | None:
