@@ -19,7 +19,8 @@ HEADER_FACTS = {"name", "trace_label", "tags", "stream_kind", "written_by", "env
 
 NUMBERED = {
     *("event", "func_call_id", "left_event"),
-    *("started_event", "ended_event", "halted_at", "last_started_event"),
+    *("started_event", "ended_event", "halted_at", "last_started_event", "last_executed_event", "raised_event"),
+    "calls_in_progress",
 }
 """Columns that hold event numbers."""
 
