@@ -1,4 +1,4 @@
-"""Trace a small GPT-2 into a journal on disk, then read it back in another process.
+"""Trace a small GPT-2 into a journal on disk, then read it back in another process, and hold it to its promises.
 
     python tools/demo.py                 # both halves
     python tools/demo.py --read PATH     # the second half alone, on any journal that holds one capture
@@ -71,6 +71,12 @@ def read(path: Path) -> None:
         print(f"\n{op.label} ran in {' > '.join(op.modules) or 'the model itself'}")
         shape, mean = tuple(op.out.shape), op.out.float().mean().item()
         print(f"and returned a tensor of shape {shape}, mean {mean:+.6f}, read from disk.")
+    with tl.open_journal(path) as view:
+        report = view.verify()
+    stored = f"{report.events:,} events and {report.payload_bytes / 1e6:.1f} MB of payloads"
+    print(f"Every byte was looked at: {stored} are {'as they were written' if report.ok else 'DAMAGED'}.")
+    results = tl.reproject(path)
+    print(f"The records were folded anew and kept for a later version to compare: {results.captures[0].status}.")
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / "summary.txt").write_text(summary + "\n", encoding="utf-8")
     rows = trace.ops.to_pandas()
