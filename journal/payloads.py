@@ -213,44 +213,6 @@ class Segments:
             self.unsynced.add(self.segment)
         return place
 
-    def copy(self, source: int, located: Located) -> Place | None:
-        """Append bytes of another segment file, a block at a time.
-
-        Args:
-            source: Descriptor of the file.
-            located: Where in it they are, and their digest.
-
-        Returns:
-            Where they went; None, and nothing counts as written, where they are not there or not those of the digest.
-
-        Raises:
-            JournalError: `journal_write_failed`.
-        """
-        digest, done = xxhash.xxh3_128(), 0
-        view = memoryview(bytearray(min(located.nbytes, GATHERED_BYTES)))
-        with self.lock, write_failures(self.folder):
-            if self.writing is None or self.offset >= SEGMENT_BYTES:
-                self.roll()
-            self.push_gathered()
-            if self.offset + located.nbytes > self.allocated:
-                self.allocate(located.nbytes)
-            while done < located.nbytes:
-                try:
-                    count = os.preadv(source, [view[: located.nbytes - done]], located.offset + done)
-                except OSError:
-                    return None
-                if count == 0:
-                    return None
-                digest.update(view[:count])
-                self.write_at(view[:count], self.offset + done)
-                done += count
-            if digest.digest() != located.digest:
-                return None
-            place = Place(self.segment, self.offset, located.nbytes, located.digest)
-            self.offset += located.nbytes
-            self.unsynced.add(self.segment)
-        return place
-
     def write_at(self, data: Buffer, offset: int) -> None:
         assert self.writing is not None
         view = memoryview(data)
@@ -398,6 +360,25 @@ class Segments:
 
     def path(self, segment: int) -> Path:
         return self.folder / f"{segment:06d}.seg"
+
+
+def pieces_of(file: int, located: Located) -> Iterator[memoryview]:
+    """Bytes of an open segment file, a piece at a time; each piece is gone with the next.
+
+    Raises:
+        JournalError: `payload_lost`, where the file has not as many.
+    """
+    view = memoryview(bytearray(min(located.nbytes, GATHERED_BYTES)))
+    done = 0
+    while done < located.nbytes:
+        try:
+            count = os.preadv(file, [view[: located.nbytes - done]], located.offset + done)
+        except OSError:
+            count = 0
+        if count == 0:
+            raise lost(located, f"are not in segment {located.segment}")
+        yield view[:count]
+        done += count
 
 
 def flat(view: memoryview) -> memoryview:

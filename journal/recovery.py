@@ -25,7 +25,7 @@ from journal.events.capture import StreamOpened
 from journal.integrity import found_at
 from journal.lmdb_log import COMMIT_BYTES, COMMIT_ROWS, LmdbJournal, path_of
 from journal.log import ChunkList
-from journal.payloads import open_segment
+from journal.payloads import Place, open_segment, pieces_of
 from journal.wire import Envelope, Located, event_of, read_envelope
 
 OPEN_SEGMENTS: Final = 64
@@ -167,7 +167,7 @@ class Copy:
         place = None
         if located.digest and located.nbytes <= self.left:  # else more bytes are named than there are
             file = self.file(located.segment)
-            place = None if file is None else self.journal.environment.segments.copy(file, located)
+            place = None if file is None else self.copied(file, located)
         if place is None:
             self.payloads_lost += 1
             return Located(located.number, 0, 0, located.nbytes, b"")
@@ -175,6 +175,14 @@ class Copy:
         self.payloads += 1
         self.payload_bytes += located.nbytes
         return Located(located.number, *place)
+
+    def copied(self, file: int, located: Located) -> Place | None:
+        try:
+            return self.journal.environment.segments.write_pieces(located, pieces_of(file, located))
+        except JournalError as exc:
+            if exc.code not in ("payload_lost", "payload_damaged"):
+                raise
+            return None
 
     def file(self, segment: int) -> int | None:
         if segment not in self.files:
