@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journal import TorchLensError
-from torchlens.commands import integrity, postmortem, reading, reproject, streams
+from torchlens.commands import endings, integrity, reading, reproject, streams
 from torchlens.commands.parsing import Commands
 from torchlens.printable import printable
 
 __all__ = ["main"]
 
-GROUPS = (reading, streams, integrity, postmortem, reproject)
+GROUPS = (reading, streams, integrity, endings, reproject)
 """Files of commands, in the order of the help."""
 
 

@@ -19,7 +19,6 @@ from projections.call_facts import CallFacts, TensorFacts, call_facts
 from projections.sites import Frame
 from torchlens.facade import Trace
 from torchlens.journal_view import JournalView, open_journal
-from torchlens.lookup import is_number
 
 __all__ = ["CallMade", "Place", "Postmortem", "postmortem"]
 
@@ -150,10 +149,12 @@ def postmortem(path: str | os.PathLike[str], capture: int | str | None = None) -
 
     Args:
         path: Directory of the journal.
-        capture: Its number among the captures of the journal, or its name; the last one by default.
+        capture: Its number among the captures of the journal, from the end if negative, or its name; the last one by
+            default.
 
     Raises:
-        JournalError: ``journal_holds_none`` or ``capture_unknown``, and what opening a journal raises.
+        JournalError: ``journal_holds_none``, ``capture_unknown``, ``capture_ambiguous``, and what opening a
+            journal raises.
     """
     with open_journal(path) as view:
         number, info = asked_for(view, capture)
@@ -171,20 +172,8 @@ def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, Stream
             path=view.path,
             captures=0,
         )
-    if capture is None:
-        return len(streams) - 1, streams[-1]
-    if isinstance(capture, int) or is_number(capture):
-        found = [int(capture)] if 0 <= int(capture) < len(streams) else []
-    else:
-        found = [number for number, info in enumerate(streams) if info.opened.label == capture]
-    if len(found) != 1:
-        raise JournalError(
-            code="capture_unknown",
-            problem=f"{capture!r} is no capture of {view.path!r}, or several",
-            remedy="`torchlens journal captures` shows number and name of each",
-            capture=capture,
-        )
-    return found[0], streams[found[0]]
+    info = streams[-1] if capture is None else view.chosen(capture)
+    return streams.index(info), info
 
 
 def told(trace: Trace, path: str, number: int, *, is_last: bool) -> Postmortem:

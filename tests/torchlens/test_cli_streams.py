@@ -204,7 +204,7 @@ def test_export_writes_every_event_as_a_json_line(
     assert found == lines(capsys, "journal", "export", many)
     assert run(capsys, "journal", "export", many, "--output", tmp_path / "out.jsonl") == ""
     assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == found
-    assert json.loads(run(capsys, "journal", "export", many, "--json")) == found
+    assert lines(capsys, "journal", "export", many, "--json") == found
     reading = open_for_reading(many)
     stamped = list(reading.since(0))
     assert [(line["stream"], line["at"], line["seq"], line["time_ns"], line["type"]) for line in found] == [
@@ -233,12 +233,6 @@ def test_what_json_does_not_have_is_exported_as_text(tmp_path: Path, capsys: pyt
 def test_an_empty_journal_exports_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_for_writing(tmp_path / "j").close()
     assert run(capsys, "journal", "export", tmp_path / "j") == ""
-    assert json.loads(run(capsys, "journal", "export", tmp_path / "j", "--json")) == []
-
-
-def test_two_forms_at_once_are_refused(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["journal", "export", str(many), "--json", "--jsonl"]) == 1
-    assert "[option_value_invalid]" in capsys.readouterr().err
 
 
 def test_these_commands_run_without_torch(many: Path, tmp_path: Path) -> None:

@@ -333,11 +333,11 @@ def test_a_capture_is_chosen_by_number_or_name(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
     for name in ("a", "b", "b"):
         tl.trace(nn.ReLU(), torch.ones(2), journal=path, name=name).cleanup()
-    assert [tl.postmortem(path, asked).capture for asked in (None, 1, "0", "a")] == [2, 1, 0, 0]
-    for asked in (3, -1, "b", "no such"):
+    assert [tl.postmortem(path, asked).capture for asked in (None, 1, "0", "a", -2)] == [2, 1, 0, 0, 1]
+    for asked, code in ((3, "capture_unknown"), ("no such", "capture_unknown"), ("b", "capture_ambiguous")):
         with pytest.raises(tl.errors.JournalError) as refused:
             tl.postmortem(path, asked)
-        assert refused.value.code == "capture_unknown"
+        assert refused.value.code == code
 
 
 # Announcements -----------------------------------------------------------------------------------------------

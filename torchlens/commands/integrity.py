@@ -9,13 +9,12 @@ import argparse
 from typing import Any
 
 import attrs
-from rich.table import Table
 
 from journal.integrity import Report, verify
 from journal.recovery import recover
 from journal.scan import Damage
-from torchlens.commands.parsing import Commands
-from torchlens.commands.printing import cell, table_of, write_json, write_table
+from torchlens.commands.parsing import Commands, seconds
+from torchlens.commands.printing import cell, table_of, write_facts, write_json, write_table
 from torchlens.quantities import Bytes
 
 
@@ -24,13 +23,6 @@ def add(commands: Commands) -> None:
     made.add_argument("--timeout", type=seconds, metavar="S", help="give up after S seconds")
     made = commands.add("recover", recovered, "write what a damaged journal can prove into a new one", path="SRC")
     made.add_argument("target", metavar="DST", help="where nothing is yet")
-
-
-def seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError("must be a number of seconds above 0")
-    return number
 
 
 def verified(asked: argparse.Namespace) -> int:
@@ -53,7 +45,7 @@ def write_report(report: Report) -> None:
         "sealed": "yes" if report.is_sealed else "no",
         "damages": damages or "none",
     }
-    write_facts(facts)
+    write_facts(facts.items())
     for title, found in (("damaged", report.damages), ("not understood", report.unread)):
         if found:
             table = table_of((title, "where", "what"), right=())
@@ -61,9 +53,9 @@ def write_report(report: Report) -> None:
                 table.add_row(cell(damage.code), cell(place_of(damage)), cell(damage.problem))
             write_table(table)
     if report.omitted:
-        write_facts({"and": f"{report.omitted} more"})
+        write_facts([("and", f"{report.omitted} more")])
     for note in report.notes:
-        write_facts({"note": note})
+        write_facts([("note", note)])
 
 
 def place_of(damage: Damage) -> str:
@@ -83,11 +75,4 @@ def recovered(asked: argparse.Namespace) -> None:
         write_json(attrs.asdict(report))
         return
     facts = {name.replace("_", " "): value for name, value in attrs.asdict(report).items()}
-    write_facts({**facts, "payload bytes": Bytes(report.payload_bytes)})
-
-
-def write_facts(facts: dict[str, Any]) -> None:
-    table = Table("", "", show_header=False, box=None)
-    for name, value in facts.items():
-        table.add_row(name, cell(str(value)))
-    write_table(table)
+    write_facts({**facts, "payload bytes": Bytes(report.payload_bytes)}.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -34,6 +35,20 @@ class Commands:
         made.add_argument("--json", action="store_true", help="for programs")
         made.set_defaults(answer=answer)
         return made
+
+
+def add_capture(command: argparse.ArgumentParser, *, otherwise: str = "") -> None:
+    """The option that names a capture."""
+    text = "which capture: its number in `captures`, from the end if negative, or its name"
+    command.add_argument("--capture", metavar="N", help=text + otherwise)
+
+
+def seconds(text: str) -> float:
+    """A number of seconds, 0 or more."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError("must be 0 or more")
+    return number
 
 
 def count(text: str) -> Any:

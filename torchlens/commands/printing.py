@@ -107,6 +107,14 @@ def write_table(table: Table) -> None:
     sys.stdout.write("".join(line.rstrip() + "\n" for line in text.getvalue().splitlines()))
 
 
+def write_facts(facts: Iterable[tuple[str, Any]]) -> None:
+    """Names and values, a line each."""
+    table = Table("", "", show_header=False, box=None)
+    for name, value in facts:
+        table.add_row(name, fact(value))
+    write_table(table)
+
+
 def cell(value: Any) -> Text:
     return Text("-" if value is None else cut(shown(value)))
 

@@ -10,18 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from rich.table import Table
-
 from journal import JournalError, StreamInfo
-from torchlens.commands.parsing import Commands, count
+from torchlens.commands.parsing import Commands, add_capture, count
 from torchlens.commands.printing import (
     EventLines,
     cell,
     clock,
     event_facts,
-    fact,
     shown_progress,
     table_of,
+    write_facts,
     write_json,
     write_table,
 )
@@ -45,11 +43,6 @@ def add(commands: Commands) -> None:
     events_command.add_argument("--start", type=count, default=0, metavar="N", help="begin with event N")
 
 
-def add_capture(command: argparse.ArgumentParser) -> None:
-    text = "which capture: its number in `captures`, from the end if negative, or its name"
-    command.add_argument("--capture", metavar="N", help=text)
-
-
 def reading(
     answer: Callable[[argparse.Namespace, JournalView], int | None],
 ) -> Callable[[argparse.Namespace], int | None]:
@@ -70,7 +63,7 @@ def info(asked: argparse.Namespace, view: JournalView) -> None:
     facts: dict[str, Any] = {
         "path": view.path,
         "streams": len(streams),
-        "captures": sum(header.kind == "capture" for header in opened),
+        "captures": len(view.capture_streams),
         "events": sum(info.head for info in streams),
         "bytes_on_disk": sum(file.stat().st_size for file in Path(view.path).rglob("*") if file.is_file()),
         "first_opened": clock(opened[0].wall_time_ns) if opened else None,
@@ -82,16 +75,10 @@ def info(asked: argparse.Namespace, view: JournalView) -> None:
     if asked.json:
         write_json(facts)
         return
-    table = Table("", "", show_header=False, box=None)
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            value = ", ".join(f"{key} {item}" for key, item in value.items())
-        elif isinstance(value, list):
-            value = ", ".join(value)
-        elif name == "bytes_on_disk":
-            value = Bytes(value)
-        table.add_row(name.replace("_", " "), fact(value))
-    write_table(table)
+    facts["written_by"] = ", ".join(facts["written_by"])
+    facts["environment"] = ", ".join(f"{name} {value}" for name, value in facts["environment"].items())
+    facts["bytes_on_disk"] = Bytes(facts["bytes_on_disk"])
+    write_facts((name.replace("_", " "), value) for name, value in facts.items())
 
 
 CAPTURE_FIELDS: Final = (

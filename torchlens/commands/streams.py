@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +10,9 @@ from typing import Any, TextIO
 
 import attrs
 
-from torchlens.commands.parsing import Commands, count
-from torchlens.commands.printing import EventLines, event_facts, json_text, write_json
-from torchlens.commands.reading import add_capture, reading
-from torchlens.errors import ConfigurationError
+from torchlens.commands.parsing import Commands, add_capture, count, seconds
+from torchlens.commands.printing import EventLines, event_facts, json_text, write_facts, write_json
+from torchlens.commands.reading import reading
 from torchlens.journal_view import JournalView, open_journal
 
 
@@ -34,17 +32,8 @@ def add(commands: Commands) -> None:
     prune_command.add_argument("--tag", action="append", default=[], metavar="T", help=text)
     export_command = commands.add("export", export, "every event as JSON, a line each, in the order of storing")
     add_capture(export_command)
-    text = "a JSON document a line, which is the default; --json writes one array"
-    export_command.add_argument("--jsonl", action="store_true", help=text)
+    export_command.add_argument("--jsonl", action="store_true", help="lines of JSON, which it writes in any case")
     export_command.add_argument("--output", metavar="FILE", help="write to FILE; to standard output by default")
-
-
-def seconds(text: str) -> float:
-    """A number of seconds, 0 or more."""
-    number = float(text)
-    if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError("must be 0 or more")
-    return number
 
 
 def follow(asked: argparse.Namespace) -> None:
@@ -66,26 +55,15 @@ def prune(asked: argparse.Namespace, view: JournalView) -> None:
     if asked.json:
         write_json(facts)
         return
-    for name, value in facts.items():
-        sys.stdout.write(f"{name.replace('_', ' '):<16}  {value}\n")
+    write_facts((name.replace("_", " "), value) for name, value in facts.items())
 
 
 @reading
 def export(asked: argparse.Namespace, view: JournalView) -> None:
     stamped = view.journal.since(0) if asked.capture is None else view.capture(asked.capture).events()
-    if asked.json and asked.jsonl:
-        raise ConfigurationError(
-            code="option_value_invalid",
-            problem="--json asks for one array and --jsonl for a document a line",
-            remedy="give one of them",
-            option="--jsonl",
-        )
     with output_of(asked.output) as out:
-        before = "[\n" if asked.json else ""
         for item in stamped:
-            out.write(before + json_text(event_facts(item), one_line=True))
-            before = ",\n" if asked.json else "\n"
-        out.write("\n]\n" if asked.json and before != "[\n" else "[]\n" if asked.json else before)
+            out.write(json_text(event_facts(item), one_line=True) + "\n")
 
 
 @contextmanager

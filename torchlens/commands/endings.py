@@ -8,11 +8,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 import attrs
-from rich.table import Table
-from rich.text import Text
 
-from torchlens.commands.parsing import Commands
-from torchlens.commands.printing import clock, write_json, write_table
+from torchlens.commands.parsing import Commands, add_capture
+from torchlens.commands.printing import clock, write_facts, write_json
 from torchlens.ending import CallMade, Postmortem
 from torchlens.ending import postmortem as postmortem_of
 from torchlens.quantities import Duration
@@ -20,7 +18,7 @@ from torchlens.quantities import Duration
 
 def add(commands: Commands) -> None:
     made = commands.add("postmortem", postmortem, "how a capture ended and, where it died, the call it died in")
-    made.add_argument("--capture", metavar="N", help="which capture: its number or name; the last one by default")
+    add_capture(made, otherwise="; the last one by default")
 
 
 def postmortem(asked: argparse.Namespace) -> int:
@@ -29,10 +27,7 @@ def postmortem(asked: argparse.Namespace) -> int:
     if asked.json:
         write_json(facts_of(found))
     else:
-        table = Table("", "", show_header=False, box=None)
-        for name, value in lines_of(found):
-            table.add_row(name, Text(value))
-        write_table(table)
+        write_facts(lines_of(found))
     return 0 if found.is_well else 1
 
 
