@@ -48,17 +48,23 @@ class CallFacts(NamedTuple):
     message: str | None
 
 
-def call_facts(forward: Forward, event: int) -> CallFacts:
+def call_facts(forward: Forward, event: int, islands: Forward | None = None) -> CallFacts:
     """What the event of this number tells.
+
+    Args:
+        forward: The records of the stream.
+        event: Number of the event.
+        islands: Those that are on islands, as nearly everything is just before a capture breaks off: tensors that
+            ``forward`` does not know are looked for there.
 
     Raises:
         JournalCorrupt: ``events_contradictory``, where it tells of no call.
     """
     with over_events():
-        return facts_of(forward, event, forward.source.row(event))
+        return facts_of(forward, islands, event, forward.source.row(event))
 
 
-def facts_of(forward: Forward, event: int, row: Any) -> CallFacts:
+def facts_of(forward: Forward, islands: Forward | None, event: int, row: Any) -> CallFacts:
     cls = event_class(row[0])
     if cls not in TELLING:
         raise contradictory(f"event {event} is no torch call")
@@ -68,6 +74,9 @@ def facts_of(forward: Forward, event: int, row: Any) -> CallFacts:
         known = [(tuple(shape), dtype) for shape, dtype in row[field(cls, "shapes")]]
     else:
         known = shapes_of(forward, row[field(cls, "inputs")])
+        if islands is not None:
+            others = shapes_of(islands, row[field(cls, "inputs")])
+            known = [mine if mine[0] is not None else other for mine, other in zip(known, others, strict=True)]
     texts = [tensor_text(shape, dtype) for shape, dtype in known]
     paths = argument_paths(args, kwargs)
     before = len(argument_paths(args, ()))

@@ -114,7 +114,7 @@ def trace(
         save_text=_text(save),
         stop=_stop(stop_after, root),
         name=_name(name),
-        tags=tuple(_name(tag) or "" for tag in tags),
+        tags=_tags(tags),
         also_called=also_called,
     )
     held = _journal(journal)
@@ -325,6 +325,17 @@ def _name(name: Any) -> str | None:
             received_type=type(name).__name__,
         )
     return name
+
+
+def _tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise ConfigurationError(
+            code="tags_type_invalid",
+            problem=f"tags={tags!r} is one text, which would be taken letter by letter",
+            remedy=f"pass a list: tags=[{tags!r}]",
+            received_type="str",
+        )
+    return tuple(_name(tag) or "" for tag in tags)
 
 
 def _journal(journal: Any) -> Journal:

@@ -19,6 +19,7 @@ from journal import TorchLensError
 from torchlens.commands import endings, integrity, reading, reproject, streams
 from torchlens.commands.parsing import Commands
 from torchlens.printable import printable
+from torchlens.version import VERSION
 
 __all__ = ["main"]
 
@@ -59,6 +60,7 @@ def let_go_of_output() -> None:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="torchlens", description="Read what captures of PyTorch models recorded.")
+    top.add_argument("--version", action="version", version=f"torchlens {VERSION}")
     groups = top.add_subparsers(required=True, metavar="COMMAND")
     journal = groups.add_parser("journal", help="read a journal", description="Read a journal.")
     commands = Commands(journal.add_subparsers(required=True, metavar="COMMAND"))

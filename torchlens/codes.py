@@ -15,6 +15,7 @@ __all__ = ["CODES"]
 CODES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "activation_not_saved": "PayloadUnavailableError",
+        "activation_not_stored": "PayloadUnavailableError",
         "activation_overwritten": "PayloadUnavailableError",
         "ambiguous_op_lookup": "AmbiguousOpLookupError",
         "ambiguous_record_lookup": "AmbiguousOpLookupError",
@@ -128,6 +129,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "stream_closed": "JournalError",
         "stream_malformed": "JournalError",
         "stream_unknown": "JournalError",
+        "tags_type_invalid": "ConfigurationError",
         "torch_not_installed": "PayloadUnavailableError",
         "trace_cleaned_up": "TraceCleanedUpError",
         "trace_forward_kwargs_unrouted": "ConfigurationError",

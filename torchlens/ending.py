@@ -48,7 +48,7 @@ class CallMade:
     places: tuple[Place, ...]  # from the root's forward to the line of the call
     begun_ns: int  # since the epoch
     event: int  # number in its stream of the event that tells of it
-    label: str | None  # of the op it became; None where it became none
+    label: str | None  # of the op it became; None where it became none, or one that nothing leads from or to yet
     raised: str | None  # qualified class of what it raised
     message: str | None
 
@@ -186,7 +186,7 @@ def told(trace: Trace, path: str, number: int, *, is_last: bool) -> Postmortem:
     status, in_progress, raised = fact("status"), fact("calls_in_progress"), fact("raised_event")
 
     def made(event: int) -> CallMade:
-        return call_made(trace, call_facts(trace.tables.forward, event), since)
+        return call_made(trace, call_facts(trace.tables.forward, event, trace.tables.orphans.context), since)
 
     calls = [made(event) for event in in_progress] if status == "unfinished" else []
     executed = fact("last_executed_event")
@@ -240,10 +240,7 @@ def place_of(trace: Trace, frame: Frame) -> Place:
 
 
 def label_at(trace: Trace, event: int) -> str | None:
-    """Label of the op that an event made; of its first result, where it has several."""
-    for table in (trace.tables.ops, trace.tables.orphans):
-        events: list[Any] = list(table.column("event"))
-        if event in events:
-            label: str = table.value("label", events.index(event))
-            return label
-    return None
+    """Label of the op that an event made, of its first result where it has several; None for one on an island."""
+    ops = trace.tables.ops
+    events: list[Any] = list(ops.column("event"))
+    return ops.value("label", events.index(event)) if event in events else None

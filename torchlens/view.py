@@ -120,7 +120,8 @@ class View(ABC):
         Live and connected to the autograd graph in the process that captured it, else from the stored bytes.
 
         Raises:
-            PayloadUnavailableError: ``activation_not_saved``, when the capture kept neither.
+            PayloadUnavailableError: ``activation_not_saved``, when the capture kept neither; ``activation_not_stored``,
+                when its process held the tensor alone.
         """
         ops = self.table(table)
         overwritten: PayloadUnavailableError | None = None
@@ -140,7 +141,7 @@ class View(ABC):
         except JournalError as exc:
             if exc.code != "payload_not_stored":
                 raise
-            raise overwritten or not_saved(ops.value("label", row)) from exc
+            raise overwritten or not_stored(ops.value("label", row)) from exc
 
     def stored(self, ref: tuple[int, int, tuple[int, ...] | None], dtype: str, shape: tuple[int, ...]) -> Any:
         """A tensor of its own from the stored bytes that ``ref`` names."""
@@ -156,6 +157,15 @@ class View(ABC):
         with over_events():
             number, offset, strides = ref
             return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+
+
+def not_stored(label: str) -> PayloadUnavailableError:
+    return PayloadUnavailableError(
+        code="activation_not_stored",
+        problem=f"the activation of {label!r} was held by the process that captured it, and its bytes are not here",
+        remedy="capture with journal=, or copy a capture to disk before its cleanup()",
+        label=label,
+    )
 
 
 def not_saved(label: str) -> PayloadUnavailableError:

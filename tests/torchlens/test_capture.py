@@ -622,6 +622,7 @@ def test_what_is_asked_for_is_kept(save: Any, kept: str, on_disk: bool, tmp_path
         ({"storage": object()}, "option_not_available"),
         ({"journal": 3}, "journal_type_invalid"),
         ({"name": 3}, "name_type_invalid"),
+        ({"tags": "train"}, "tags_type_invalid"),
         ({"input_kwargs": torch.ones(1)}, "input_kwargs_type_invalid"),
         ({"save": lambda facts: 1}, "predicate_return_invalid"),
     ],

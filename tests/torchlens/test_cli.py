@@ -213,3 +213,31 @@ def test_numbers_of_any_size_are_taken(journal: Path, capsys: pytest.CaptureFixt
         assert run(capsys, "journal", command, journal, "--limit", 10**30, *chosen)
     assert main(["journal", "ops", str(journal), "--capture", "9" * 5000]) == 1
     assert "[capture_unknown]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["captures", "ops"])
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_narrow_terminal_loses_columns_and_no_ends_of_labels(
+    journal: Path, command: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchlens.commands.printing.width_of_output", lambda: width)
+    chosen = [] if command == "captures" else ["--capture", "first"]
+    shown = run(capsys, "journal", command, journal, *chosen)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    for text in ("complete", "first") if command == "captures" else ("linear_1_1", "relu_1_2", "output_1"):
+        assert text in shown
+
+
+def test_summary_is_that_of_the_trace(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tl.open_journal(journal) as view:
+        assert (
+            run(capsys, "journal", "summary", journal, "--capture", "first") == f"{view.capture('first').summary()}\n"
+        )
+
+
+def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert tl.__version__ in capsys.readouterr().out

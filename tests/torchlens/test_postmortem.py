@@ -340,6 +340,16 @@ def test_a_capture_is_chosen_by_number_or_name(tmp_path: Path) -> None:
         assert refused.value.code == code
 
 
+def test_shapes_are_told_also_of_tensors_that_nothing_led_to_yet(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError):
+        tl.trace(lambda x: x @ (torch.ones(7, 7) * 2), torch.ones(2, 4), journal=tmp_path / "run.journal")
+    found = tl.postmortem(tmp_path / "run.journal")
+    assert found.call is not None
+    assert [tensor.shape for tensor in found.call.tensors] == [(2, 4), (7, 7)]
+    assert found.last_op is not None
+    assert found.last_op.label is None  # on an island, so no lookup would find it
+
+
 # Announcements -----------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from journal.integrity import Report, verify
 from journal.recovery import recover
 from journal.scan import Damage
 from torchlens.commands.parsing import Commands, seconds
-from torchlens.commands.printing import cell, table_of, write_facts, write_json, write_table
+from torchlens.commands.printing import write_facts, write_json, write_rows
 from torchlens.quantities import Bytes
 
 
@@ -48,10 +48,8 @@ def write_report(report: Report) -> None:
     write_facts(facts.items())
     for title, found in (("damaged", report.damages), ("not understood", report.unread)):
         if found:
-            table = table_of((title, "where", "what"), right=())
-            for damage in found:
-                table.add_row(cell(damage.code), cell(place_of(damage)), cell(damage.problem))
-            write_table(table)
+            rows = [{title: one.code, "where": place_of(one), "what": one.problem} for one in found]
+            write_rows((title, "where", "what"), rows, wrap=("where", "what"))
     if report.omitted:
         write_facts([("and", f"{report.omitted} more")])
     for note in report.notes:

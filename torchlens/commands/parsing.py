@@ -21,7 +21,9 @@ class Commands:
     def __init__(self, group: Subparsers) -> None:
         self.group = group
 
-    def add(self, name: str, answer: Answer, text: str, *, path: str = "PATH") -> argparse.ArgumentParser:
+    def add(
+        self, name: str, answer: Answer, text: str, *, path: str = "PATH", is_plain: bool = False
+    ) -> argparse.ArgumentParser:
         """A command whose first argument is the directory of a journal.
 
         Args:
@@ -29,10 +31,12 @@ class Commands:
             answer: What is done.
             text: One line of help, without a capital or a full stop.
             path: What the help calls the first argument.
+            is_plain: Whether it answers with text for people alone.
         """
         made = self.group.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         made.add_argument("path", metavar=path, help="directory of the journal")
-        made.add_argument("--json", action="store_true", help="for programs")
+        if not is_plain:
+            made.add_argument("--json", action="store_true", help="for programs")
         made.set_defaults(answer=answer)
         return made
 

@@ -6,10 +6,11 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -22,10 +23,16 @@ from torchlens.printable import printable
 
 T = TypeVar("T")
 
-WIDTH_OF_PIPE: Final = 200
+WIDTH_OF_PIPE: Final = 1000
 """Columns where standard output is no terminal: cells are not cut to fit a screen that is not there."""
 
 LONGEST_CELL: Final = 100
+
+NARROW: Final = 16
+"""As narrow as a column may get whose text goes on in a further line."""
+
+GAP: Final = 2
+"""Columns between columns."""
 
 DEEPEST: Final = 200
 """Levels of arrays that are written: Python's own limit is not far above, and programs that read JSON have one too."""
@@ -91,6 +98,41 @@ def json_text(value: Any, *, one_line: bool = False) -> str:
     return text.replace("\x7f", "\\u007f")  # the one control character that json leaves as it is
 
 
+def write_rows(
+    names: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    right: Sequence[str] = (),
+    wrap: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> None:
+    """A table. Where the terminal is too narrow for it, it loses columns and not the ends of labels and numbers.
+
+    Args:
+        names: The columns, in order.
+        rows: Cells by column.
+        right: Columns of numbers.
+        wrap: Columns whose text may go on in a further line.
+        spare: Columns that may be left out, the first one first.
+    """
+    cells = [{name: cell(row[name]) for name in names} for row in rows]
+    needed: dict[str, int] = {}
+    for name in names:
+        longest = max(map(cell_len, (name, *[row[name].plain for row in cells])))
+        needed[name] = min(longest, NARROW) if name in wrap else longest
+    shown = list(names)
+    for name in spare:
+        if sum(needed[name] + GAP for name in shown) <= width_of_output():
+            break
+        shown.remove(name)
+    table = Table(box=None, header_style="bold")
+    for name in shown:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wrap, overflow="fold")
+    for row in cells:
+        table.add_row(*(row[name] for name in shown))
+    write_table(table)
+
+
 def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:
     table = Table(box=None, header_style="bold")
     for name in names:
@@ -98,12 +140,14 @@ def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:
     return table
 
 
+def width_of_output() -> int:
+    return Console().width if sys.stdout.isatty() else WIDTH_OF_PIPE
+
+
 def write_table(table: Table) -> None:
     # Rendered first and written here: rich would end the process by itself on a closed pipe.
-    is_terminal = sys.stdout.isatty()
-    width = Console().width if is_terminal else WIDTH_OF_PIPE
     text = io.StringIO()
-    Console(file=text, width=width, force_terminal=is_terminal).print(table)
+    Console(file=text, width=width_of_output(), force_terminal=sys.stdout.isatty()).print(table)
     sys.stdout.write("".join(line.rstrip() + "\n" for line in text.getvalue().splitlines()))
 
 

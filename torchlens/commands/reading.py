@@ -1,4 +1,4 @@
-"""``journal info|captures|events|ops``: what a journal holds."""
+"""``journal info|captures|summary|ops|events``: what a journal holds."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from journal import JournalError, StreamInfo
 from torchlens.commands.parsing import Commands, add_capture, count
 from torchlens.commands.printing import (
     EventLines,
-    cell,
     clock,
     event_facts,
     shown_progress,
-    table_of,
     write_facts,
     write_json,
-    write_table,
+    write_rows,
 )
 from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
@@ -40,6 +38,7 @@ def add(commands: Commands) -> None:
     for made, what in ((events_command, "events"), (ops_command, "ops")):
         add_capture(made)
         made.add_argument("--limit", type=count, metavar="N", help=f"at most N {what}")
+    add_capture(commands.add("summary", summary, "the modules of a capture, and totals", is_plain=True))
     events_command.add_argument("--start", type=count, default=0, metavar="N", help="begin with event N")
 
 
@@ -97,11 +96,16 @@ def captures(asked: argparse.Namespace, view: JournalView) -> int:
     if asked.json:
         write_json(rows)
         return status
-    table = table_of(CAPTURE_FIELDS, right=("capture", "stream", "ops", "layers", "events", "seconds"))
     for row in rows:
         row["tags"] = ", ".join(row["tags"]) or None
-        table.add_row(*(cell(row[name]) for name in CAPTURE_FIELDS))
-    write_table(table)
+        row["seconds"] = None if row["seconds"] is None else Duration(row["seconds"])
+    write_rows(
+        CAPTURE_FIELDS,
+        rows,
+        right=("capture", "stream", "ops", "layers", "events", "seconds"),
+        wrap=("name", "tags", "model"),
+        spare=("layers", "stream", "opened", "tags", "seconds", "model"),
+    )
     return status
 
 
@@ -165,13 +169,22 @@ def ops(asked: argparse.Namespace, view: JournalView) -> None:
     if asked.json:
         write_json(rows)
         return
-    text = table_of(OP_FIELDS, right=("seconds",))
     for row in rows:
         row["seconds"] = Duration(row["seconds"]) if row["seconds"] else None
         row["kept"] = "yes" if row["kept"] else "no"
-        row["parents"] = ", ".join(row["parents"])
-        text.add_row(*(cell(value) for value in row.values()))
-    write_table(text)
+        row["parents"] = ", ".join(row["parents"]) or None
+    write_rows(
+        tuple(OP_FIELDS),
+        rows,
+        right=("seconds",),
+        wrap=("shape", "module", "parents"),
+        spare=("kept", "dtype", "function", "seconds", "module"),
+    )
+
+
+@reading
+def summary(asked: argparse.Namespace, view: JournalView) -> None:
+    sys.stdout.write(f"{chosen(view, asked.capture).summary()}\n")
 
 
 def chosen(view: JournalView, asked: str | None) -> Trace:
