@@ -15,6 +15,7 @@ Not   whether the events before fit together: `integrity.py` looks at all of the
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -24,10 +25,11 @@ from typing import Final, NamedTuple
 
 from journal.errors import JournalCorrupt
 from journal.wire import FORMAT, malformed, newer_format
+from journal.writing import write_all_at
 
 NAME: Final = "HEAD"
 PARTIAL_NAME: Final = "HEAD.partial"
-"""The first one while it is made; what a crash left of it is written over."""
+"""The first one while it is made; what a crash left of it is removed."""
 
 BODY: Final = struct.Struct(">Q16sQQQ32s")
 CHECKSUM: Final = struct.Struct(">I")
@@ -64,9 +66,13 @@ def find_head(folder: Path) -> Found | None:
         JournalError: `journal_newer`.
     """
     try:
-        file = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
+    except OSError as exc:
+        if exc.errno != errno.ELOOP:
+            raise
+        raise malformed("head_malformed", f"the HEAD of {str(folder)!r} is a link") from exc
     try:
         return found_in(file, folder)
     finally:
@@ -117,11 +123,11 @@ def write_head(folder: Path, head: Head, *, durable: bool) -> None:
     body = BODY.pack(FORMAT, *head)
     slot = body + CHECKSUM.pack(zlib.crc32(body))
     try:
-        file = os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC)
+        file = os.open(folder / NAME, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return make_head(folder, slot, durable)
     try:
-        os.pwrite(file, slot, SLOTS[0] if found_in(file, folder).place == SLOTS[1] else SLOTS[1])
+        write_all_at(file, slot, SLOTS[0] if found_in(file, folder).place == SLOTS[1] else SLOTS[1])
         if durable:
             os.fdatasync(file)
     finally:
@@ -131,9 +137,10 @@ def write_head(folder: Path, head: Head, *, durable: bool) -> None:
 def make_head(folder: Path, slot: bytes, durable: bool) -> None:
     """The first HEAD of a journal, whole from the moment that it is there."""
     partial = folder / PARTIAL_NAME
-    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    partial.unlink(missing_ok=True)
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        os.write(file, slot.ljust(LENGTH, b"\0"))
+        write_all_at(file, slot.ljust(LENGTH, b"\0"), 0)
         if durable:
             os.fsync(file)
     finally:

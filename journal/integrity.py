@@ -20,8 +20,8 @@ from typing import IO, Any, Final
 import attrs
 import msgpack
 
+from journal.directories import path_of
 from journal.errors import JournalError
-from journal.lmdb_log import path_of
 from journal.scan import LISTED, TOLD_NOTES, Counts, Damage
 
 PROGRAM: Final = "import sys; sys.path[:] = sys.argv[2:]; from journal.scan import main; main(sys.argv[1])"

@@ -41,10 +41,12 @@ from typing import Any, Final, Literal, TypeAlias
 import lmdb
 
 from journal.copying import copy_streams, onto_itself
+from journal.directories import path_of
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
-from journal.head import Head, contradiction, find_head, head_missing, head_torn, rolled_back, write_head
+from journal.head import NAME as HEAD_NAME
+from journal.head import PARTIAL_NAME, Head, contradiction, find_head, head_missing, head_torn, rolled_back, write_head
 from journal.lease import LEASE, Lease, is_held
 from journal.lifecycle import WRITER, WriterState, WriterStep
 from journal.log import CHUNK_ROWS, ChunkList, Copied, JournalUser, Shelf, Writer
@@ -73,7 +75,10 @@ FULL_SECONDS: Final = 5.0
 
 SYNCS: Final[tuple[Sync, ...]] = ("none", "events", "all")  # weakest first
 
-KNOWN_NAMES: Final = frozenset(["HEAD", "HEAD.partial", "cache", "lock.mdb", "segments", LEASE])
+FOLDERS: Final = ("cache", "segments")
+"""Directories of a journal; each other name is a file's."""
+
+KNOWN_NAMES: Final = ("lock.mdb", LEASE, HEAD_NAME, PARTIAL_NAME, *FOLDERS)
 """What may stand in the directory of a journal that has no events yet."""
 
 COPYING: Final = b"copying"
@@ -162,22 +167,6 @@ class LmdbJournal(JournalUser):
         leave(self.environment, not self.readonly)
         self.closed = True
         self.dropped.detach()
-
-
-def path_of(path: str | os.PathLike[str]) -> Path:
-    """The path as given, refused where no directory can have it."""
-    try:
-        found = Path(path)
-        with suppress(OSError):
-            found.lstat()
-    except (TypeError, ValueError) as exc:
-        raise JournalError(
-            code="journal_path_invalid",
-            problem=f"{path!r} is no path of a journal: {exc}",
-            remedy="give a text or a pathlib.Path",
-            received_type=type(path).__name__,
-        ) from exc
-    return found
 
 
 def open_for_writing(
@@ -379,9 +368,9 @@ class Environment(Shelf):
                 raise self.not_a_journal("it is a file")
             if not (self.folder / "data.mdb").is_file() and self.folder.exists():
                 names = {name.name for name in self.folder.iterdir()}
-                if names - KNOWN_NAMES:
+                if not names.issubset(KNOWN_NAMES):
                     raise self.not_a_journal("it is a directory with other files in it")
-                if "HEAD" in names:
+                if HEAD_NAME in names:
                     raise self.not_a_journal("it was one, and its data.mdb is gone")
             if file_length(self.folder / "data.mdb") == 0 and any(map(file_length, self.segments.files())):
                 raise self.not_a_journal("it has no events, but segments with payloads")
@@ -409,14 +398,15 @@ class Environment(Shelf):
 
         A link would let a journal from elsewhere change any file of its reader.
         """
-        for name in ("data.mdb", "lock.mdb", "writer.lease", "segments"):
+        for name in ("data.mdb", *KNOWN_NAMES):
             path = self.folder / name
             try:
                 mode = path.lstat().st_mode
             except FileNotFoundError:
                 continue
-            if not (stat.S_ISDIR(mode) if name == "segments" else stat.S_ISREG(mode)):
-                raise self.not_a_journal(f"its {name} is a link, or no {'directory' if name == 'segments' else 'file'}")
+            is_folder = name in FOLDERS
+            if not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
+                raise self.not_a_journal(f"its {name} is a link, or no {'directory' if is_folder else 'file'}")
 
     def write_too(self, sync: Sync) -> None:
         """A user that writes joins: open for writing if nobody wrote, and flush as much as the strictest asks."""

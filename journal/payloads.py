@@ -22,6 +22,7 @@ import xxhash
 
 from journal.errors import JournalError
 from journal.wire import Located
+from journal.writing import write_all_at
 
 SEGMENT_BYTES: Final = 256 << 20
 """A segment file that has reached this length is followed by the next one."""
@@ -215,10 +216,7 @@ class Segments:
 
     def write_at(self, data: Buffer, offset: int) -> None:
         assert self.writing is not None
-        view = memoryview(data)
-        done = os.pwrite(self.writing, data, offset)
-        while done < view.nbytes:  # a signal, or more than one call may write
-            done += os.pwrite(self.writing, flat(view)[done:], offset + done)
+        write_all_at(self.writing, data, offset)
 
     def push_gathered(self) -> None:
         """Write what has gathered. What fails stays gathered."""
@@ -326,8 +324,11 @@ class Segments:
                     return bytearray(memoryview(self.gathered)[at : at + located.nbytes])
                 file = self.reading.get(located.segment)
                 if file is None:
-                    file = self.reading[located.segment] = os.open(self.path(located.segment), READING)
-                if not stat.S_ISREG(os.fstat(file).st_mode) or os.fstat(file).st_size < located.offset + located.nbytes:
+                    file = open_segment(self.path(located.segment))
+                    if file is None:
+                        return None
+                    self.reading[located.segment] = file
+                if os.fstat(file).st_size < located.offset + located.nbytes:
                     return None
                 data = bytearray(located.nbytes)
                 view = memoryview(data)
@@ -381,17 +382,10 @@ def pieces_of(file: int, located: Located) -> Iterator[memoryview]:
         done += count
 
 
-def flat(view: memoryview) -> memoryview:
-    try:
-        return view.cast("B")
-    except TypeError:  # a format that cast does not know, as ctypes arrays have
-        return memoryview(view.tobytes())
-
-
 def open_segment(path: Path) -> int | None:
-    """A segment file for reading; None where there is none, or something else that might never answer."""
+    """A segment file for reading; None where there is none, or a link or something else that might never answer."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = os.open(path, READING)
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(file).st_mode):

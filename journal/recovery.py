@@ -20,10 +20,11 @@ from typing import Final
 import attrs
 
 from journal.carving import DataFile, Proven, prove
+from journal.directories import require_free
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.capture import StreamOpened
 from journal.integrity import found_at
-from journal.lmdb_log import COMMIT_BYTES, COMMIT_ROWS, LmdbJournal, path_of
+from journal.lmdb_log import COMMIT_BYTES, COMMIT_ROWS, LmdbJournal
 from journal.log import ChunkList
 from journal.payloads import Place, open_segment, pieces_of
 from journal.wire import Envelope, Located, event_of, read_envelope
@@ -72,12 +73,12 @@ def recover(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Rec
         path: Where to write: nothing yet, or an empty directory.
 
     Raises:
-        JournalError: `journal_not_found`, `journal_not_a_journal`, `recovery_target_taken`, `journal_newer`, and what
+        JournalError: `journal_not_found`, `journal_not_a_journal`, `target_taken`, `journal_newer`, and what
             writing a journal raises; nothing is left at ``path`` then.
         JournalCorrupt: `nothing_recoverable`.
     """
-    old, new = found_at(source), Path(os.path.abspath(path_of(path)))
-    check_target(old, new)
+    old = found_at(source)
+    new = require_free(path, old)
     data = DataFile(old / "data.mdb")
     try:
         proven, known = prove(data, old)
@@ -110,18 +111,6 @@ def recover(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Rec
     )
 
 
-def check_target(old: Path, new: Path) -> None:
-    is_inside = Path(os.path.realpath(old)) in [Path(os.path.realpath(new)), *Path(os.path.realpath(new)).parents]
-    is_free = not new.exists() or (new.is_dir() and not any(new.iterdir()))
-    if is_inside or not is_free or new.is_symlink():
-        raise JournalError(
-            code="recovery_target_taken",
-            problem=f"{str(new)!r} lies inside the journal that is recovered" if is_inside else f"{str(new)!r} exists",
-            remedy="give a path where nothing is yet",
-            path=str(new),
-        )
-
-
 class Copy:
     """Writes a proven prefix as a journal of its own."""
 
@@ -132,7 +121,7 @@ class Copy:
         self.left = sum(file.stat().st_size for file in segments.glob("*.seg") if file.is_file())
         self.streams: set[int] = set()
         self.payloads = self.payload_bytes = self.payloads_lost = 0
-        self.journal = LmdbJournal(path, durability="close")
+        self.journal = LmdbJournal(path, durability="close", sync="all")  # the old one may be removed after this
         try:
             self.write(proven)
             self.journal.close()

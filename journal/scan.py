@@ -601,11 +601,11 @@ def main(path: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limit = MEMORY_LIMIT if hard == resource.RLIM_INFINITY else min(MEMORY_LIMIT, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    with os.fdopen(os.dup(1), "wb", buffering=0) as out:
+    with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)  # what a library may print is no part of the answer
-        scan(Path(path), Findings(lambda message: write_all(out.fileno(), msgpack.packb(message))))
 
+        def tell(message: Message) -> None:
+            out.write(msgpack.packb(message))
+            out.flush()
 
-def write_all(file: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(file, data) :]
+        scan(Path(path), Findings(tell))

@@ -11,6 +11,7 @@ from typing import Final
 
 from journal import Copied, Journal, LmdbJournal, Stamped, StreamInfo, open_for_reading
 from journal.copying import copy_streams
+from journal.directories import require_free
 from journal.errors import JournalError
 from journal.following import POLL_SECONDS, follow
 from journal.integrity import Report, verify
@@ -117,8 +118,8 @@ class JournalView:
             keep_last: So many of the last captures.
 
         Raises:
-            JournalError: ``journal_exists``, ``capture_unknown``, ``capture_ambiguous``, ``copy_onto_itself``, and
-                what reading and writing raise.
+            JournalError: ``target_taken``, ``capture_unknown``, ``capture_ambiguous``, and what reading and
+                writing raise.
             ConfigurationError: ``option_value_invalid``.
         """
         kept = None
@@ -140,15 +141,7 @@ class JournalView:
                 kept |= {info.stream for info in self.capture_streams[-keep_last:]}
             kept |= {info.stream for info in self.streams if info.opened.kind == "read" and info.opened.parent in kept}
         self.journal.streams()  # refuses a journal that was closed
-        target = Path(path)
-        if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise JournalError(
-                code="journal_exists",
-                problem=f"there is something at {os.fspath(path)!r}",
-                remedy="give a path where nothing is yet; pruning writes a new journal",
-                path=os.fspath(path),
-            )
-        with open_copy(path) as journal:
+        with open_copy(require_free(path, self.journal.path)) as journal:
             return copy_streams(self.journal, journal, kept)
 
     def chosen(self, which: int | str) -> StreamInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import journal.head
 import journal.lmdb_log
 from journal import open_for_reading, open_for_writing
-from journal.head import SLOT_BYTES, SLOTS, Head, find_head, read_head, write_head
+from journal.head import LENGTH, SLOT_BYTES, SLOTS, Head, find_head, read_head, write_head
 from journal.wire import FORMAT
 from tests.journal.small import all_of, branch, code_of, entries, flip, started, write_small
 from tests.strategies import opened
@@ -72,6 +73,21 @@ def test_head_says_what_was_written_last_and_keeps_what_was_written_before(
             assert torn is not None
             assert (torn.head, torn.is_torn) == (heads[place - 1], True)
             (tmp_path / "HEAD").write_bytes(whole)
+
+
+@pytest.mark.parametrize("room", [0, SLOT_BYTES - 1, SLOT_BYTES, LENGTH - 1])
+def test_a_disk_that_fills_while_the_first_head_is_written_leaves_none(tmp_path: Path, room: int) -> None:
+    head = Head(b"i" * 16, 1, 0, 0, bytes(32))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_head(tmp_path, head, durable=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert read_head(tmp_path) is None
+    write_head(tmp_path, head, durable=False)
+    assert read_head(tmp_path) == head
 
 
 def test_a_journal_that_nothing_was_appended_to_has_no_head(tmp_path: Path) -> None:
@@ -188,7 +204,7 @@ def test_a_slot_that_was_torn_while_it_was_written_is_no_damage(path: Path) -> N
 def test_a_head_that_is_no_file_is_not_waited_for(path: Path) -> None:
     (path / "HEAD").unlink()
     os.mkfifo(path / "HEAD")
-    assert code_of(lambda: open_for_reading(path)) == "head_malformed"
+    assert code_of(lambda: open_for_reading(path)) == "journal_not_a_journal"
 
 
 def test_a_head_of_a_later_format_is_refused_as_newer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

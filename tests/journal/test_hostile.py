@@ -326,7 +326,10 @@ INSTEAD: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", "writer.lease", "segments/000000.seg"])
+NAMES = ("data.mdb", "lock.mdb", "writer.lease", "segments/000000.seg", "HEAD", "HEAD.partial", "cache")
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("what", INSTEAD)
 def test_something_else_in_the_place_of_a_file_is_not_waited_for_nor_written_through(
     tmp_path: Path, name: str, what: str
@@ -368,6 +371,20 @@ def within(seconds: float, work: Callable[[], object]) -> bool:
     if failed:
         raise failed[0]
     return not thread.is_alive()
+
+
+def test_the_first_head_is_not_written_through_a_link_that_was_put_there_while_the_journal_was_open(
+    tmp_path: Path,
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"do not touch")
+    journal = LmdbJournal(tmp_path / "j")
+    journal.open_stream(header())
+    (tmp_path / "j" / "HEAD.partial").symlink_to(precious)
+    journal.close()
+    assert precious.read_bytes() == b"do not touch"
+    assert not (tmp_path / "j" / "HEAD").is_symlink()
+    assert read_journal(tmp_path / "j")["open"] is None
 
 
 @pytest.mark.parametrize("by", ["a link", "a file"])

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import journal.head
 import journal.integrity
 import journal.scan
-from journal import CaptureState, Event, JournalError, LmdbJournal, StreamId, open_for_writing
+from journal import CaptureState, Event, JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing
 from journal.events import BranchTaken, StreamOpened
 from journal.head import SLOT_BYTES, SLOTS, Head, read_head, write_head
 from journal.integrity import Report, trusted_path, verify
@@ -30,6 +30,7 @@ from journal.lease import Lease, is_held
 from journal.lineage import FROM_NOTHING
 from journal.lmdb_log import COMMIT, ONE, TWO
 from journal.log import Shelf
+from journal.recovery import recover
 from journal.scan import LISTED, Findings, scan
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
@@ -465,6 +466,17 @@ def test_payloads_that_cannot_be_where_they_are_said_to_be_are_found(path: Path,
     rewrite(path, payloads=(envelope.payload_end, places))
     expected = {"twice": "payload_misplaced", "shared": "payload_misplaced", "digest": "chunk_malformed"}
     assert expected.get(case, "payload_lost") in codes_of(path)
+
+
+def test_a_segment_behind_a_link_is_lost_to_verify_and_recover_as_to_reading(path: Path, tmp_path: Path) -> None:
+    segment = path / "segments" / "000000.seg"
+    segment.rename(tmp_path / "elsewhere")
+    segment.symlink_to(tmp_path / "elsewhere")
+    one = open_for_reading(path)
+    assert code_of(lambda: one.payload(StreamId(0), 0)) == "payload_lost"
+    one.close()
+    assert set(codes_of(path)) == {"payload_lost"}
+    assert recover(path, tmp_path / "new").payloads == 0
 
 
 def test_no_more_payload_bytes_are_read_than_there_are(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,11 +401,23 @@ def test_a_target_that_holds_something_is_left_alone(source: Path, tmp_path: Pat
         source / "new",
         source / "segments",
     ):
-        assert code_of(lambda target=target: recover(source, target)) == "recovery_target_taken"  # type: ignore[misc]
+        assert code_of(lambda target=target: recover(source, target)) == "target_taken"  # type: ignore[misc]
     assert hashes(tmp_path) == before
     (tmp_path / "empty").mkdir()
     recover(source, tmp_path / "empty")
     recover(source, tmp_path / "deep" / "deeper")
+
+
+def test_what_was_recovered_is_on_the_disk_when_recovery_ends(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    fdatasync = os.fdatasync
+    monkeypatch.setattr(
+        os, "fdatasync", lambda file: flushed.append(os.readlink(f"/proc/self/fd/{file}")) or fdatasync(file)
+    )
+    assert recover(source, tmp_path / "new").payloads
+    assert str(tmp_path / "new" / "segments" / "000000.seg") in flushed
 
 
 @contextmanager

@@ -169,9 +169,12 @@ def test_prune_refuses_a_place_where_something_is(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("x")
-    for target in (many, tmp_path, tmp_path / "file"):
+    (tmp_path / "link").symlink_to(many)
+    before = sorted(many.rglob("*"))
+    for target in (many, tmp_path, tmp_path / "file", many / "cache" / "kept", tmp_path / "link" / "kept"):
         assert main(["journal", "prune", str(many), str(target)]) == 1
-        assert "[journal_exists]" in capsys.readouterr().err
+        assert "[target_taken]" in capsys.readouterr().err
+    assert sorted(many.rglob("*")) == before
     (tmp_path / "empty").mkdir()
     assert "events" in run(capsys, "journal", "prune", many, tmp_path / "empty")
 

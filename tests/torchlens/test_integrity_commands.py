@@ -116,7 +116,7 @@ def test_what_was_saved_is_shown(path: Path, tmp_path: Path, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "payloads lost" in shown
     assert main(["journal", "recover", str(path), str(tmp_path / "new")]) == 1
-    assert "[recovery_target_taken]" in capsys.readouterr().err
+    assert "[target_taken]" in capsys.readouterr().err
     assert main(["journal", "verify", str(tmp_path / "new")]) == 0
     assert "known to be lost" in capsys.readouterr().out
 

@@ -1,0 +1,48 @@
+"""Paths of journals: as somebody gives them, and where a new journal may be made from an old one.
+
+Not   what a directory must hold to be opened: the environment that opens it says so.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from journal.errors import JournalError
+
+
+def path_of(path: str | os.PathLike[str]) -> Path:
+    """The path as given, refused where no directory can have it."""
+    try:
+        found = Path(path)
+        with suppress(OSError):
+            found.lstat()
+    except (TypeError, ValueError) as exc:
+        raise JournalError(
+            code="journal_path_invalid",
+            problem=f"{path!r} is no path of a journal: {exc}",
+            remedy="give a text or a pathlib.Path",
+            received_type=type(path).__name__,
+        ) from exc
+    return found
+
+
+def require_free(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> Path:
+    """Where a new journal may be made from the one at ``source``: nothing is there, or an empty directory.
+
+    Raises:
+        JournalError: `target_taken`, also for a place inside the source, which is only read; `journal_path_invalid`.
+    """
+    target = Path(os.path.abspath(path_of(path)))
+    real = Path(os.path.realpath(target))
+    is_inside = Path(os.path.realpath(source)) in [real, *real.parents]
+    is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+    if is_inside or not is_free or target.is_symlink():
+        raise JournalError(
+            code="target_taken",
+            problem=f"{str(target)!r} lies inside the journal that is read" if is_inside else f"{str(target)!r} exists",
+            remedy="give a path where nothing is yet; a new journal is written, and the old one stays as it is",
+            path=str(target),
+        )
+    return target
