@@ -66,7 +66,7 @@ MAX_IDS: Final = 8
 MAX_BRIDGES: Final = 4
 
 
-class Piece(NamedTuple):
+class Carved(NamedTuple):
     """A chunk as it stands in the file."""
 
     offset: int
@@ -92,7 +92,7 @@ class Proven:
     next_seq: int = 0
     chained: int = 0  # events up to the last commit that the chain proves
     commits: int = 0
-    pieces: list[Piece] = attrs.Factory(list[Piece])
+    pieces: list[Carved] = attrs.Factory(list[Carved])
 
 
 class GaveUp(Exception):
@@ -124,7 +124,7 @@ class DataFile:
             return os.pread(self.file, length, offset)
         return b""
 
-    def chunk(self, piece: Piece) -> bytes:
+    def chunk(self, piece: Carved) -> bytes:
         return self.read(piece.offset, piece.length)
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Carving:
 
     def __init__(self, data: DataFile) -> None:
         self.data = data
-        self.chunks: dict[int, list[Piece]] = {}
+        self.chunks: dict[int, list[Carved]] = {}
         self.commits: dict[int, list[Commit]] = {}
         self.ids: Counter[bytes] = Counter()
         self.known: set[bytes] = set()  # chunks and commits that were found before
@@ -228,7 +228,7 @@ class Carving:
             return False
         if self.is_new(data):
             end = envelope.first_seq + envelope.count
-            piece = Piece(offset, len(data), end, envelope.stream, envelope.first_at, envelope.end_at)
+            piece = Carved(offset, len(data), end, envelope.stream, envelope.first_at, envelope.end_at)
             self.chunks.setdefault(envelope.first_seq, []).append(piece)
         return True
 
@@ -282,11 +282,11 @@ class State(NamedTuple):
     end: int
     chain: bytes
     before: int  # number of the state that it was reached from; -1 at the beginning
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Carved, ...]
     is_proven: bool
 
 
-Link: TypeAlias = "tuple[Link, Piece] | None"
+Link: TypeAlias = "tuple[Link, Carved] | None"
 """Pieces from the last to the first."""
 
 
@@ -353,7 +353,7 @@ class Proof:
         if (end, chain) in self.reached:
             return
         self.reached[end, chain] = len(self.states)
-        pieces: list[Piece] = []
+        pieces: list[Carved] = []
         while link is not None:
             link, piece = link
             pieces.append(piece)

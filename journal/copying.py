@@ -21,7 +21,7 @@ import attrs
 from journal.errors import JournalError
 from journal.events.base import At, Seq, StreamId
 from journal.events.capture import StreamOpened
-from journal.lineage import malformed as stream_malformed
+from journal.lineage import stream_malformed
 from journal.log import CHUNK_ROWS, Copied, JournalUser
 from journal.payloads import PIECE_BYTES, Lender, Place
 from journal.wire import (
@@ -52,22 +52,22 @@ def copy_streams(source: JournalUser, target: JournalUser, streams: Iterable[Str
     if source.shelf is target.shelf:
         raise onto_itself()
     wanted = with_parents(source, [info.stream for info in source.streams()] if streams is None else streams)
-    copied = Copied()
+    tally = Tally()
     shelf = target.shelf
     shelf.check_writable()
     begun = shelf.begin_copy()
     try:
         for stream in wanted:
-            StreamCopy(source, target, stream, copied).run()
+            StreamCopy(source, target, stream, tally).run()
         shelf.commit()
     except BaseException:
         with suppress(JournalError), shelf.lock:
             shelf.recount()  # an interrupt may have cut the taking of a chunk short
-            if not copied.events and shelf.next_seq == begun:
+            if not tally.events and shelf.next_seq == begun:
                 shelf.end_copy(begun)  # nothing was copied, so nothing is unfinished
         raise
     shelf.end_copy(begun)
-    return copied
+    return tally.copied()
 
 
 def with_parents(source: JournalUser, streams: Iterable[StreamId]) -> list[StreamId]:
@@ -89,14 +89,34 @@ def parent_of(source: JournalUser, stream: StreamId) -> StreamId | None:
     return opened.parent
 
 
+@attrs.define(slots=True)
+class Tally:
+    """What was copied so far; see `Copied`."""
+
+    numbers: dict[StreamId, StreamId] = attrs.Factory(dict[StreamId, StreamId])
+    events: int = 0
+    payloads: int = 0
+    payload_bytes: int = 0
+    payloads_missing: int = 0
+
+    def copied(self) -> Copied:
+        return Copied(
+            numbers=dict(self.numbers),
+            events=self.events,
+            payloads=self.payloads,
+            payload_bytes=self.payload_bytes,
+            payloads_missing=self.payloads_missing,
+        )
+
+
 class StreamCopy:
     """One stream on its way into another journal."""
 
-    def __init__(self, source: JournalUser, target: JournalUser, stream: StreamId, copied: Copied) -> None:
+    def __init__(self, source: JournalUser, target: JournalUser, stream: StreamId, tally: Tally) -> None:
         self.source = source
         self.target = target.shelf
         self.stream = stream
-        self.copied = copied
+        self.tally = tally
         self.lender: Lender | None = source.lenders.get(stream)
         self.packer: Final = ChunkPacker()
         self.joined: Envelope | None = None  # rows that wait to become a chunk; its body is their packed form
@@ -119,7 +139,7 @@ class StreamCopy:
                 self.join(envelope)
             at, given = envelope.end_at, envelope.payload_end
         self.flush()
-        self.copied.payloads_missing += given - origin.payloads - stored
+        self.tally.payloads_missing += given - origin.payloads - stored
 
     # payloads
 
@@ -143,12 +163,12 @@ class StreamCopy:
         except JournalError as exc:
             if exc.code not in ("payload_lost", "payload_damaged"):
                 raise
-            self.copied.payloads_missing += 1
+            self.tally.payloads_missing += 1
             return target.lost()
 
     def counted(self, place: Place) -> Place:
-        self.copied.payloads += 1
-        self.copied.payload_bytes += place.nbytes
+        self.tally.payloads += 1
+        self.tally.payload_bytes += place.nbytes
         return place
 
     # events
@@ -156,7 +176,7 @@ class StreamCopy:
     def begin(self, envelope: Envelope) -> None:
         """The chunk with the header, which stays a chunk of its own."""
         opened, _ = self.source.shelf.header(self.stream, At(envelope.first_at))
-        parent = None if opened.parent is None else self.copied.numbers[opened.parent]
+        parent = None if opened.parent is None else self.tally.numbers[opened.parent]
         if parent != opened.parent:
             rows = list(envelope.rows(self.source.shelf.written_by))
             rows[0] = (*rows[0][:PARENT], parent, *rows[0][PARENT + 1 :])
@@ -166,7 +186,7 @@ class StreamCopy:
             self.number = StreamId(self.target.stream_count())
             self.target.written_by = opened.written_by
             self.store(envelope)
-        self.copied.numbers[self.stream] = self.number
+        self.tally.numbers[self.stream] = self.number
 
     def join(self, envelope: Envelope) -> None:
         """Put rows behind those that wait, or store these first where both are too many for one chunk."""
@@ -201,7 +221,7 @@ class StreamCopy:
         shelf = self.target
         with shelf.lock:
             shelf.add(self.packer.enveloped(attrs.evolve(envelope, first_seq=Seq(shelf.next_seq), stream=self.number)))
-            self.copied.events += envelope.count
+            self.tally.events += envelope.count
             if shelf.is_due():
                 shelf.commit()
 

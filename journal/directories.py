@@ -1,6 +1,6 @@
-"""Paths of journals: as somebody gives them, and where a new journal may be made from an old one.
+"""Paths of journals: as somebody gives them, where a journal is, and where one may be made from another.
 
-Not   what a directory must hold to be opened: the environment that opens it says so.
+Not   what else a directory must hold to be opened: the environment that opens it says so.
 """
 
 from __future__ import annotations
@@ -26,6 +26,30 @@ def path_of(path: str | os.PathLike[str]) -> Path:
             received_type=type(path).__name__,
         ) from exc
     return found
+
+
+def found_at(path: str | os.PathLike[str]) -> Path:
+    """The directory of the journal at a path, where there is one.
+
+    Raises:
+        JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_path_invalid`.
+    """
+    folder = Path(os.path.abspath(path_of(path)))
+    if not folder.exists():
+        raise JournalError(
+            code="journal_not_found",
+            problem=f"there is no journal at {str(folder)!r}",
+            remedy="check the path; a journal is a directory",
+            path=str(folder),
+        )
+    if not (folder / "data.mdb").is_file():
+        raise JournalError(
+            code="journal_not_a_journal",
+            problem=f"{str(folder)!r} is not a journal: it has no data.mdb",
+            remedy="give the directory of a journal; one that has lost its data.mdb holds no events any more",
+            path=str(folder),
+        )
+    return folder
 
 
 def require_free(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> Path:

@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 import attrs
 import msgpack
 
-from journal.directories import path_of
+from journal.directories import found_at
 from journal.errors import JournalError
 from journal.scan import LISTED, TOLD_NOTES, Counts, Damage
 
@@ -105,25 +105,6 @@ def verify(path: str | os.PathLike[str], *, timeout: float | None = None) -> Rep
             child.wait()
             child.stdout.close()
         return report(folder, heard, status, last_words(errors))
-
-
-def found_at(path: str | os.PathLike[str]) -> Path:
-    folder = Path(os.path.abspath(path_of(path)))
-    if not folder.exists():
-        raise JournalError(
-            code="journal_not_found",
-            problem=f"there is no journal at {str(folder)!r}",
-            remedy="check the path; a journal is a directory",
-            path=str(folder),
-        )
-    if not (folder / "data.mdb").is_file():
-        raise JournalError(
-            code="journal_not_a_journal",
-            problem=f"{str(folder)!r} is not a journal: it has no data.mdb",
-            remedy="give the directory of a journal; one that has lost its data.mdb holds no events any more",
-            path=str(folder),
-        )
-    return folder
 
 
 # The child ----------------------------------------------------------------------------------------

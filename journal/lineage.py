@@ -2,7 +2,7 @@
 
 A branch goes on with the numbers of its parent: its events before `branched_at` are the parent's, its own first
 one, the header, has that number, and its own payloads are numbered after those that the parent's events could
-name. Nothing is copied, so a stream is read in pieces, each from the stream that holds it.
+name. Nothing is copied, so a stream is read in runs, each from the stream that holds it.
 
 Rule  a parent is an earlier stream, and the branch point lies within it; so every chain of parents ends. Chains
       are walked step by step, never by recursion: a made-up journal may hold one of any length.
@@ -12,11 +12,13 @@ Note  where the payloads of a branch begin stands in the envelope of its header,
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from journal.errors import JournalError
 from journal.events.base import At, StreamId
 from journal.events.capture import StreamOpened
+from journal.wire import Envelope, event_of
 
 
 class Origin(NamedTuple):
@@ -30,7 +32,7 @@ class Origin(NamedTuple):
 FROM_NOTHING: Final = Origin(None, At(0), 0)
 
 
-class Piece(NamedTuple):
+class Run(NamedTuple):
     """A run of a stream's events, and the stream that holds them."""
 
     stream: StreamId
@@ -38,14 +40,14 @@ class Piece(NamedTuple):
     stop: int
 
 
-def pieces(origin: Callable[[StreamId], Origin], stream: StreamId, start: int, stop: int) -> list[Piece]:
+def runs(origin: Callable[[StreamId], Origin], stream: StreamId, start: int, stop: int) -> list[Run]:
     """Where the events from ``start`` to before ``stop`` of a stream are, in order."""
-    found: list[Piece] = []
+    found: list[Run] = []
     start = max(0, start)
     while start < stop:
         parent, at, _ = origin(stream)
         if stop > at:
-            found.append(Piece(stream, max(start, at), stop))
+            found.append(Run(stream, max(start, at), stop))
             stop = at
         if parent is None:
             break
@@ -80,13 +82,27 @@ def origin_of(
     parent, branched_at = opened.parent, opened.branched_at
     if opened.kind != "branch":
         if at:
-            raise malformed(stream, f"is a {opened.kind} and begins with event {at}")
+            raise stream_malformed(stream, f"is a {opened.kind} and begins with event {at}")
         return FROM_NOTHING
     if parent is None or not 0 <= parent < stream:
-        raise malformed(stream, f"is a branch of {parent}, which is no earlier stream")
+        raise stream_malformed(stream, f"is a branch of {parent}, which is no earlier stream")
     if branched_at is None or branched_at != at or not 1 <= at <= parent_head(parent):
-        raise malformed(stream, f"is a branch of stream {parent} at {branched_at}, which is no event of it")
+        raise stream_malformed(stream, f"is a branch of stream {parent} at {branched_at}, which is no event of it")
     return Origin(parent, at, payloads)
+
+
+def header_of(envelope: Envelope, written_by: str | None = None) -> StreamOpened | None:
+    """The header of a stream, by its first chunk; None where that cannot be read.
+
+    Args:
+        envelope: The chunk.
+        written_by: Version of the package that wrote the journal.
+    """
+    with suppress(JournalError):
+        opened = event_of(envelope.rows(written_by)[0])
+        if isinstance(opened, StreamOpened):
+            return opened
+    return None
 
 
 def require_branch_point(opened: StreamOpened, head: Callable[[StreamId], int]) -> None:
@@ -121,7 +137,7 @@ def require_branch_point(opened: StreamOpened, head: Callable[[StreamId], int]) 
     )
 
 
-def malformed(stream: StreamId, problem: str) -> JournalError:
+def stream_malformed(stream: StreamId, problem: str) -> JournalError:
     return JournalError(
         code="stream_malformed",
         problem=f"stream {stream} {problem}",

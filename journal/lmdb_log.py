@@ -41,7 +41,7 @@ from typing import Any, Final, Literal, TypeAlias
 import lmdb
 
 from journal.copying import copy_streams, onto_itself
-from journal.directories import path_of
+from journal.directories import found_at, path_of
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
@@ -343,15 +343,7 @@ class Environment(Shelf):
 
     def open_to_read(self) -> None:
         with self.failures("open"):
-            if not self.folder.exists():
-                raise JournalError(
-                    code="journal_not_found",
-                    problem=f"there is no journal at {str(self.folder)!r}",
-                    remedy="check the path; a journal is a directory",
-                    path=str(self.folder),
-                )
-            if not (self.folder / "data.mdb").is_file():
-                raise self.not_a_journal("it has no data.mdb")
+            found_at(self.folder)
             self.require_own_files()
             if file_length(self.folder / "data.mdb") == 0:
                 raise self.not_a_journal("its data.mdb is empty, as where its maker was killed")
@@ -616,6 +608,13 @@ class Environment(Shelf):
             self.waiting_rows -= chunk.count
             self.waiting_bytes -= len(chunk.data)
         self.recount()
+
+    def discard(self) -> None:
+        """Write none of what waits: the journal is to be removed."""
+        with self.lock:
+            self.waiting = ChunkList()
+            self.waiting_rows = self.waiting_bytes = 0
+            self.segments.discard()
 
     def flushed(self, writer: Writer) -> None:
         if writer.durability == "event" or (writer.durability == "batch" and self.is_due()):

@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from threading import Lock, RLock
 from typing import Final, Protocol
@@ -24,8 +25,17 @@ from journal.errors import JournalError
 from journal.events.base import At, Event, Row, Seq, Stamped, StreamId, event_class
 from journal.events.capture import StreamOpened
 from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState, state_after
-from journal.lineage import FROM_NOTHING, Origin, Piece, holder_of, origin_of, pieces, require_branch_point
-from journal.lineage import malformed as stream_malformed
+from journal.lineage import (
+    FROM_NOTHING,
+    Origin,
+    Run,
+    header_of,
+    holder_of,
+    origin_of,
+    require_branch_point,
+    runs,
+    stream_malformed,
+)
 from journal.machine import Machine
 from journal.payloads import Buffer, Lender, PayloadStore
 from journal.wire import UNREADABLE, Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
@@ -50,19 +60,27 @@ class StreamInfo:
     head: int  # number of its events
 
 
-@attrs.define(slots=True)
+@attrs.define(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What was copied."""
+    """What was copied.
 
-    numbers: dict[StreamId, StreamId] = attrs.Factory(dict[StreamId, StreamId])  # number there of each stream
-    events: int = 0
-    payloads: int = 0  # with their bytes
-    payload_bytes: int = 0
-    payloads_missing: int = 0  # without: lost, damaged, or held nowhere
+    Attributes:
+        numbers: Number there of each stream, the parents that were brought along included.
+        events: Events of these streams, each counted where it is stored and not in the branches that read it.
+        payloads: Payloads that have their bytes there.
+        payload_bytes: How many bytes they have.
+        payloads_missing: Payloads that have none there: lost, damaged, or held nowhere.
+    """
+
+    numbers: Mapping[StreamId, StreamId]
+    events: int
+    payloads: int
+    payload_bytes: int
+    payloads_missing: int
 
     @property
     def streams(self) -> int:
-        """Number of streams copied, the parents that were brought along included."""
+        """Number of streams copied."""
         return len(self.numbers)
 
 
@@ -391,18 +409,18 @@ class Shelf:
         require_branch_point(opened, self.head)
         if opened.parent is None or opened.branched_at is None:
             return FROM_NOTHING, CaptureState.IDLE
-        holder, _, stop = self.pieces(opened.parent, opened.branched_at - 1, opened.branched_at)[0]
+        holder, _, stop = self.runs(opened.parent, opened.branched_at - 1, opened.branched_at)[0]
         payloads = next(self.envelopes(holder, stop - 1, stop)).payload_end
         return Origin(opened.parent, opened.branched_at, payloads), self.state_at(holder, stop)
 
     def state_at(self, stream: StreamId, at: int) -> CaptureState:
         """The state of a stream's capture after its first ``at`` events."""
         state, known = CaptureState.IDLE, self.started
-        back: list[Piece] = []  # from the last stream to the first, or to one whose beginning is known
+        back: list[Run] = []  # from the last stream to the first, or to one whose beginning is known
         while True:
             parent, start, _ = self.origin(stream)
             if at > start:
-                back.append(Piece(stream, start, at))
+                back.append(Run(stream, start, at))
                 at = start
                 if stream in known:
                     state = known[stream]
@@ -410,11 +428,11 @@ class Shelf:
             if parent is None:
                 break
             stream = parent
-        for piece in reversed(back):
-            known[piece.stream] = state
-            for envelope in self.envelopes(piece.stream, piece.start, piece.stop):
+        for run in reversed(back):
+            known[run.stream] = state
+            for envelope in self.envelopes(run.stream, run.start, run.stop):
                 if not MOVING.isdisjoint([name for _, name, _ in envelope.types]):  # else its rows need no decoding
-                    rows = envelope.rows(self.written_by)[: piece.stop - envelope.first_at]
+                    rows = envelope.rows(self.written_by)[: run.stop - envelope.first_at]
                     state = state_after(state, [event_class(row[0]) for row in rows])
         return state
 
@@ -463,10 +481,10 @@ class Shelf:
             raise stream_malformed(stream, "does not begin with its header")
         return opened, origin_of(stream, opened, at, envelope.payload_end, self.stored_head)
 
-    def pieces(self, stream: StreamId, start: int, stop: int | None) -> list[Piece]:
+    def runs(self, stream: StreamId, start: int, stop: int | None) -> list[Run]:
         """Where the events of a stream are that can be read now."""
         head = self.head(stream)
-        return pieces(self.origin, stream, start, head if stop is None else min(stop, head))
+        return runs(self.origin, stream, start, head if stop is None else min(stop, head))
 
     def hold_fresh(self, chunk: Chunk, rows: Sequence[Row]) -> None:
         """Hold the rows of a chunk, which the capturing process usually reads next, to save decoding them."""
@@ -740,7 +758,7 @@ class JournalUser:
 
     def rows(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Sequence[Row]]:
         self.check()
-        for holder, at, end in self.shelf.pieces(stream, start, stop):
+        for holder, at, end in self.shelf.runs(stream, start, stop):
             while at < end:
                 rows = self.shelf.take_fresh(holder, at)
                 if rows is None:
@@ -753,9 +771,9 @@ class JournalUser:
 
     def events(self, stream: StreamId, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
         self.check()
-        for piece in self.shelf.pieces(stream, start, stop):
-            for envelope in self.shelf.envelopes(piece.stream, piece.start, piece.stop):
-                first, end = piece.start - envelope.first_at, piece.stop - envelope.first_at
+        for run in self.shelf.runs(stream, start, stop):
+            for envelope in self.shelf.envelopes(run.stream, run.start, run.stop):
+                first, end = run.start - envelope.first_at, run.stop - envelope.first_at
                 yield from self.stamped(envelope, max(0, first), min(envelope.count, end))
 
     def since(self, seq: int) -> Iterator[Stamped]:
@@ -808,13 +826,11 @@ class JournalUser:
 
     def author(self, stream: StreamId) -> str | None:
         """Version of the package that wrote a stream; where its header is not readable, that of the newest stream."""
-        try:
+        opened: StreamOpened | None = None
+        with suppress(JournalError):
             start = self.shelf.origin(stream).at
-            first = next(self.shelf.envelopes(stream, start, start + 1)).rows(self.shelf.written_by)[0]
-            opened = event_of(first)
-        except JournalError:
-            return self.shelf.written_by
-        return opened.written_by if isinstance(opened, StreamOpened) else self.shelf.written_by
+            opened = header_of(next(self.shelf.envelopes(stream, start, start + 1)), self.shelf.written_by)
+        return self.shelf.written_by if opened is None else opened.written_by
 
     def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
         self.check()

@@ -224,6 +224,11 @@ class Segments:
             self.write_at(self.gathered, self.gathered_at)
             self.gathered = bytearray()
 
+    def discard(self) -> None:
+        """Write none of what has gathered."""
+        with self.lock:
+            self.gathered = bytearray()
+
     def push(self) -> None:
         """Hand everything written so far to the operating system, before a transaction names it.
 

@@ -20,14 +20,12 @@ from typing import Final
 import attrs
 
 from journal.carving import DataFile, Proven, prove
-from journal.directories import require_free
+from journal.directories import found_at, require_free
 from journal.errors import JournalCorrupt, JournalError
-from journal.events.capture import StreamOpened
-from journal.integrity import found_at
-from journal.lmdb_log import COMMIT_BYTES, COMMIT_ROWS, LmdbJournal
-from journal.log import ChunkList
+from journal.lineage import header_of
+from journal.lmdb_log import LmdbJournal
 from journal.payloads import Place, open_segment, pieces_of
-from journal.wire import Envelope, Located, event_of, read_envelope
+from journal.wire import Located, read_envelope
 
 OPEN_SEGMENTS: Final = 64
 """As many segment files of the source are kept open."""
@@ -133,8 +131,7 @@ class Copy:
 
     def abandon(self, path: Path) -> None:
         """Let go of the new journal without writing any more of it."""
-        shelf = self.journal.environment
-        shelf.waiting, shelf.segments.gathered = ChunkList(), bytearray()
+        self.journal.environment.discard()
         shutil.rmtree(path, ignore_errors=True)
         with suppress(JournalError):
             self.journal.close()
@@ -145,10 +142,11 @@ class Copy:
             envelope = read_envelope(self.data.chunk(piece))
             if envelope.stream not in self.streams:
                 self.streams.add(envelope.stream)
-                shelf.written_by = writer_of(envelope) or shelf.written_by
+                opened = header_of(envelope)
+                shelf.written_by = shelf.written_by if opened is None else opened.written_by
             payloads = tuple(self.moved(located) for located in envelope.payloads)
-            shelf.add(shelf.packer.moved(envelope, payloads))
-            if shelf.waiting_rows >= COMMIT_ROWS or shelf.waiting_bytes >= COMMIT_BYTES:
+            shelf.add(shelf.packer.enveloped(attrs.evolve(envelope, payloads=payloads)))
+            if shelf.is_due():
                 shelf.commit()
 
     def moved(self, located: Located) -> Located:
@@ -185,12 +183,3 @@ class Copy:
             if file is not None:
                 os.close(file)
         self.files.clear()
-
-
-def writer_of(envelope: Envelope) -> str | None:
-    """The version that opened a stream, by its first chunk; None where that cannot be read."""
-    with suppress(JournalError):
-        opened = event_of(envelope.rows()[0])
-        if isinstance(opened, StreamOpened):
-            return opened.written_by
-    return None

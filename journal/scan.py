@@ -98,7 +98,7 @@ class Counts:
     is_sealed: bool = False
 
 
-class Findings:
+class Damages:
     """Takes what a scan finds and tells it."""
 
     def __init__(self, tell: Callable[[Message], None]) -> None:
@@ -148,7 +148,7 @@ def short(text: str) -> str:
 # The whole scan -----------------------------------------------------------------------------------
 
 
-def scan(folder: Path, found: Findings) -> None:
+def scan(folder: Path, found: Damages) -> None:
     """Look at everything in the journal at ``folder`` and tell what was found."""
     try:
         scan_parts(folder, found)
@@ -166,7 +166,7 @@ def scan(folder: Path, found: Findings) -> None:
     found.end()
 
 
-def scan_parts(folder: Path, found: Findings) -> None:
+def scan_parts(folder: Path, found: Damages) -> None:
     check_length(folder)
     if not are_pages_sound(folder, found):
         found.note("events and payloads were not looked at: reading damaged pages is not safe")
@@ -197,7 +197,7 @@ class Scanned(Environment):
         return
 
 
-def are_pages_sound(folder: Path, found: Findings) -> bool:
+def are_pages_sound(folder: Path, found: Damages) -> bool:
     """Whether data.mdb may be mapped; True also where that cannot be told, since it is being written."""
     before = metas_of(folder)
     if is_held(folder):
@@ -265,7 +265,7 @@ def start_of(opened: StreamOpened | None) -> int:
 class Events:
     """The databases of a journal, in one read transaction."""
 
-    def __init__(self, journal: Environment, txn: Any, found: Findings) -> None:
+    def __init__(self, journal: Environment, txn: Any, found: Damages) -> None:
         self.journal = journal
         self.txn = txn
         self.found = found
@@ -519,7 +519,7 @@ class Events:
 # Payloads -----------------------------------------------------------------------------------------
 
 
-def scan_payloads(folder: Path, places: bytearray, found: Findings) -> None:
+def scan_payloads(folder: Path, places: bytearray, found: Damages) -> None:
     """Read every payload, in the order of the disk, and compare it with its digest."""
     records = sorted(bytes(places[at : at + PLACE.size]) for at in range(0, len(places), PLACE.size))
     places.clear()
@@ -608,4 +608,4 @@ def main(path: str) -> None:
             out.write(msgpack.packb(message))
             out.flush()
 
-        scan(Path(path), Findings(tell))
+        scan(Path(path), Damages(tell))

@@ -172,13 +172,6 @@ class ChunkPacker:
         data += zlib.crc32(data).to_bytes(4, "little")
         return Chunk(one.first_seq, one.stream, one.first_at, one.count, one.payloads, data)
 
-    def moved(self, envelope: Envelope, payloads: tuple[Located, ...]) -> Chunk:
-        """The same events, byte for byte, with their payloads elsewhere."""
-        first_seq, stream, first_at, count = envelope.first_seq, envelope.stream, envelope.first_at, envelope.count
-        places = (envelope.payload_end, payloads)
-        data = self.pack((FORMAT, first_seq, stream, first_at, count, envelope.types, places, envelope.body))
-        return Chunk(first_seq, stream, first_at, count, payloads, data + zlib.crc32(data).to_bytes(4, "little"))
-
     def check(self, rows: list[Row]) -> None:
         widths = local_widths(len(EVENTS_BY_NAME))
         for row in rows:

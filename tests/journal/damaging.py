@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from journal import JournalError
-from journal.scan import Findings, scan
+from journal.scan import Damages, scan
 from tests.journal.small import ROOT, all_of
 
 Change: TypeAlias = tuple[str, int, "int | None"]
@@ -31,7 +31,7 @@ SECONDS = 20
 def codes_of(path: Path) -> list[str]:
     """The codes of what a scan in this process finds."""
     told: list[Any] = []
-    scan(path, Findings(told.append))
+    scan(path, Damages(told.append))
     damages = [part["code"] for word, part, *_ in told if word == "damage"]
     return damages + [part for word, part, *_ in told if word == "refused"]
 

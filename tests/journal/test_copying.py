@@ -148,6 +148,8 @@ def test_a_journal_in_memory_becomes_one_on_disk(tmp_path: Path) -> None:
     writer.append(branch(1))  # pending, and copied all the same
     copied = memory.copy_to(tmp_path / "new" / "run.journal")
     assert (copied.streams, copied.events, copied.payloads, copied.payload_bytes) == (1, 2, 1, 7)
+    with pytest.raises(AttributeError):
+        copied.events = 3  # type: ignore[misc]
     with_copy = open_for_reading(tmp_path / "new" / "run.journal")
     assert events_of(with_copy, 0) == events_of(memory, 0)
     assert bytes(with_copy.payload(StreamId(0), kept)) == b"payload"

@@ -31,7 +31,7 @@ from journal.lineage import FROM_NOTHING
 from journal.lmdb_log import COMMIT, ONE, TWO
 from journal.log import Shelf
 from journal.recovery import recover
-from journal.scan import LISTED, Findings, scan
+from journal.scan import LISTED, Damages, scan
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
 from tests.journal.small import ROOT, all_of, branch, code_of, entries, flip, hashes, put, started, write_small
@@ -511,7 +511,7 @@ def test_a_disk_that_cannot_be_read_is_told_and_is_no_damage(path: Path, monkeyp
 
     monkeypatch.setattr(journal.scan, "find_head", refuse)
     told: list[Any] = []
-    scan(path, Findings(told.append))
+    scan(path, Damages(told.append))
     assert [part[:2] for part in told] == [("refused", "journal_read_failed")]
 
 
@@ -670,7 +670,7 @@ def test_a_writer_that_comes_while_the_pages_are_read_gives_no_false_alarm(
 
     monkeypatch.setattr("lmdb.verify.verify", verify_pages)
     told: list[Any] = []
-    scan(path, Findings(told.append))
+    scan(path, Damages(told.append))
     assert [word for word, *_ in told] == ["note", "end"]
     assert "written meanwhile" in told[0][1]
 
