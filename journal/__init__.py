@@ -5,7 +5,7 @@ from __future__ import annotations
 from journal.errors import IllegalTransition, JournalCorrupt, JournalError, TorchLensError
 from journal.events.base import At, Event, Row, Seq, Stamped, StreamId, Value
 from journal.lifecycle import CaptureState
-from journal.lmdb_log import LmdbJournal, open_for_reading, open_for_writing
+from journal.lmdb_journal import LmdbJournal, open_for_reading, open_for_writing
 from journal.log import Copied, Journal, StreamInfo, StreamWriter
 from journal.memory_log import MemoryJournal
 

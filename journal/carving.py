@@ -16,15 +16,12 @@ where journal and stream had come to, is the only one that does, and lies before
 Rule  Read, never mapped. What is kept of a piece is its place in the file.
 Rule  At most `READ_FACTOR` times the file's size is read, whatever pages claim: no piece of a journal shares its
       bytes with another, so more is needed only by a file that was made up.
-Note  The format is version 1 of LMDB's, on a machine with 64 bits and little-endian order: `MDB_page`, `MDB_node`
-      and `MDB_meta` in its mdb.c.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
@@ -39,21 +36,11 @@ import xxhash
 
 from journal.errors import JournalCorrupt, JournalError
 from journal.head import Head, read_head
-from journal.lmdb_log import COMMIT, ONE
+from journal.lmdb_layout import COMMIT, IS_ELSEWHERE, IS_LEAF, IS_OVERFLOW, NODE_HEADER, ONE, PAGE_HEADER
 from journal.wire import FORMAT, MAX_CHUNK_BYTES, read_envelope
 
 PAGE_SIZES: Final = (4096, 8192, 16384, 32768, 2048, 1024, 512)
 
-PAGE_HEADER: Final = struct.Struct("<QHHHH")
-"""Page number, padding, flags, end of the node pointers, begin of the nodes; in overflow pages a count instead."""
-
-NODE_HEADER: Final = struct.Struct("<HHHH")
-"""Low and high half of the value's length, flags, length of the key."""
-
-IS_LEAF: Final = 0x02
-IS_OVERFLOW: Final = 0x04
-IS_ELSEWHERE: Final = 0x01
-"""Flag of a node whose value is in overflow pages; the node has their number."""
 
 CHUNK_BEGIN: Final = bytes([0x98, FORMAT])
 """An array of eight, then the format."""

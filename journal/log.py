@@ -2,7 +2,7 @@
 
 A stream is written through a `StreamWriter`: rows are appended to a plain list and become one chunk when
 it is flushed. Journals differ only in where chunks and payload bytes go
-(memory_log.py, lmdb_log.py).
+(memory_log.py, environment.py).
 
 Note  The list is appended to by any thread without a lock. A flush copies the first rows of it, stores
       them, and deletes as many; each of the two is one step for other threads.

@@ -7,7 +7,7 @@ import os
 from journal.copying import copy_streams
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
-from journal.lmdb_log import open_copy
+from journal.lmdb_journal import open_copy
 from journal.log import CHUNK_ROWS, ChunkList, Copied, JournalUser, Shelf, Writer
 from journal.payloads import MemoryPayloads
 from journal.wire import Chunk

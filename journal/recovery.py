@@ -23,7 +23,7 @@ from journal.carving import DataFile, Proven, prove
 from journal.directories import found_at, require_free
 from journal.errors import JournalCorrupt, JournalError
 from journal.lineage import header_of
-from journal.lmdb_log import LmdbJournal
+from journal.lmdb_journal import LmdbJournal
 from journal.payloads import Place, open_segment, pieces_of
 from journal.wire import Located, read_envelope
 

@@ -29,6 +29,7 @@ import lmdb.verify
 import msgpack
 import xxhash
 
+from journal.environment import Environment
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import At, Event, StreamId
 from journal.events.capture import StreamOpened
@@ -36,7 +37,7 @@ from journal.head import Found, find_head, head_missing, head_torn
 from journal.lease import is_held
 from journal.lifecycle import WriterState
 from journal.lineage import origin_of
-from journal.lmdb_log import COMMIT, COPYING, META, ONE, TWO, Environment, check_length
+from journal.lmdb_layout import COMMIT, COPYING, ONE, TWO, check_length, meta_pages
 from journal.payloads import open_segment
 from journal.wire import FORMAT, Envelope, Located, check_row, event_of, read_envelope
 
@@ -218,10 +219,7 @@ def are_pages_sound(folder: Path, found: Damages) -> bool:
 def metas_of(folder: Path) -> list[bytes]:
     """What changes in data.mdb with every transaction."""
     with (folder / "data.mdb").open("rb") as file:
-        first = file.read(META.size)
-        page_size = META.unpack(first)[3] if len(first) == META.size else 0
-        file.seek(page_size)
-        return [first, file.read(META.size)]
+        return meta_pages(file.fileno())
 
 
 def scan_head(events: Events, head: Found | None) -> None:

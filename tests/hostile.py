@@ -23,7 +23,7 @@ import msgpack
 
 from journal import At, LmdbJournal, Row, Seq, StreamId, TorchLensError, open_for_reading
 from journal.events import StreamOpened, event_class
-from journal.lmdb_log import OPEN
+from journal.sharing import OPEN
 from journal.wire import FORMAT, Chunk, Located
 from projections import invariants
 from tests.golden import GOLDEN, portable

@@ -48,7 +48,8 @@ from bench_models import MODELS, build  # noqa: E402 (the peer's process must fi
 
 import torchlens as tl  # noqa: E402 (this tree's, also where it is not installed)
 from journal import LmdbJournal, open_for_writing  # noqa: E402 (likewise)
-from journal.lmdb_log import Durability, Sync  # noqa: E402 (likewise)
+from journal.lmdb_journal import Durability  # noqa: E402 (likewise)
+from journal.lmdb_opening import Sync  # noqa: E402 (likewise)
 
 QUIET: Final = 0.15  # of one core, used by others
 ROUND_SECONDS: Final = 0.3  # a round is repeated within itself up to this, as /proc/stat counts in 10 ms

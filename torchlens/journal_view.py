@@ -16,7 +16,7 @@ from journal.errors import JournalError
 from journal.following import POLL_SECONDS, follow
 from journal.integrity import Report, verify
 from journal.lease import is_held
-from journal.lmdb_log import open_copy
+from journal.lmdb_journal import open_copy
 from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
 from torchlens.lookup import is_number

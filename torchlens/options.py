@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 import attrs
 
-from journal.lmdb_log import Durability, Sync
+from journal.lmdb_journal import Durability
+from journal.lmdb_opening import Sync
 from torchlens.errors import ConfigurationError
 
 __all__ = ["CaptureOptions", "JournalOptions"]

@@ -30,11 +30,12 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-import journal.lmdb_log
+import journal.environment
+import journal.flushing
 import journal.payloads
 from journal import JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing
+from journal.environment import Environment
 from journal.events import BranchTaken, Event, PayloadKept, Stamped, StreamOpened, Value
-from journal.lmdb_log import Environment
 from journal.log import Writer
 
 ROOT: Final = Path(__file__).parents[2]
@@ -157,7 +158,8 @@ def run(job: Job) -> None:
 def set_limits(**limits: float) -> None:
     """Small ones, so that segments roll and commits fall due all the time."""
     for name, value in limits.items():
-        home = journal.payloads if hasattr(journal.payloads, name) else journal.lmdb_log
+        homes = (journal.payloads, journal.environment, journal.flushing)
+        home = next(module for module in homes if hasattr(module, name))
         setattr(home, name, value)
 
 

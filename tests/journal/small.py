@@ -14,7 +14,7 @@ import pytest
 
 from journal import JournalError, open_for_reading, open_for_writing
 from journal.events import BranchTaken, StreamOpened
-from journal.lmdb_log import LmdbJournal
+from journal.lmdb_journal import LmdbJournal
 from tests.strategies import opened
 
 ROOT = Path(__file__).parents[2]

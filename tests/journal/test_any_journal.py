@@ -22,8 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
-import journal.lmdb_log
+import journal.environment
+import journal.flushing
+import journal.lmdb_journal
 import journal.log
+import journal.sharing
 from journal import (
     At,
     CaptureState,
@@ -377,7 +380,8 @@ def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal:
     Not where a with statement stands: its line is met again on leaving, before the lock is given back, and
     Python looks for no interrupt there; nor at a bare try, which no with around it covers, and the same holds.
     """
-    files = {journal.log.__file__, journal.lmdb_log.__file__}
+    modules = (journal.log, journal.environment, journal.flushing, journal.lmdb_journal, journal.sharing)
+    files = {module.__file__ for module in modules}
     writer = any_journal.open_stream(opened())
     appended = 1
     for stop in range(10_000):

@@ -12,7 +12,7 @@ import pytest
 
 from journal import At, JournalError, LmdbJournal, Seq, StreamId, open_for_reading, open_for_writing
 from journal.events import BranchTaken, StreamOpened
-from journal.lmdb_log import ONE, TWO
+from journal.lmdb_layout import ONE, TWO
 from journal.wire import ChunkPacker
 from tests.strategies import branched, opened
 

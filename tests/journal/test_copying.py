@@ -356,17 +356,17 @@ def test_a_copy_whose_process_is_killed_is_marked_and_its_source_untouched(tmp_p
     done = run(
         """
         import os, signal, sys
-        import journal.lmdb_log
+        import journal.environment
         from journal import open_for_reading
-        journal.lmdb_log.COMMIT_ROWS = 500
+        journal.environment.COMMIT_ROWS = 500
         commits = []
-        put = journal.lmdb_log.Environment.put
+        put = journal.environment.Environment.put
         def killed(*given):
             put(*given)
             commits.append(1)
             if len(commits) == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
-        journal.lmdb_log.Environment.put = killed
+        journal.environment.Environment.put = killed
         open_for_reading(sys.argv[1]).copy_to(sys.argv[2])
         """,
         tmp_path / "a",

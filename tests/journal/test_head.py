@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import journal.environment
 import journal.head
-import journal.lmdb_log
 from journal import open_for_reading, open_for_writing
 from journal.head import LENGTH, SLOT_BYTES, SLOTS, Head, find_head, read_head, write_head
 from journal.wire import FORMAT
@@ -239,7 +239,7 @@ def test_a_seal_that_ends_before_or_after_head_can_be_done_again(
     one = open_for_writing(path)
     one.open_stream(opened())
     with monkeypatch.context() as full:
-        full.setattr(journal.lmdb_log, "write_head", refuse)
+        full.setattr(journal.environment, "write_head", refuse)
         assert code_of(one.close) == "journal_write_failed"
     with monkeypatch.context() as full:
         full.setattr(one.environment, "put", refuse)

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import journal.environment
 import journal.head
 import journal.integrity
 import journal.scan
@@ -28,7 +29,7 @@ from journal.head import SLOT_BYTES, SLOTS, Head, read_head, write_head
 from journal.integrity import Report, trusted_path, verify
 from journal.lease import Lease, is_held
 from journal.lineage import FROM_NOTHING
-from journal.lmdb_log import COMMIT, ONE, TWO
+from journal.lmdb_layout import COMMIT, ONE, TWO
 from journal.log import Shelf
 from journal.recovery import recover
 from journal.scan import LISTED, Damages, scan
@@ -293,7 +294,7 @@ def test_a_seal_that_is_cut_short_leaves_a_whole_journal(
     one.environment.commit()
     for place, step in enumerate(("write_head", "put")):
         with monkeypatch.context() as full:
-            full.setattr(*((journal.lmdb_log, step) if step == "write_head" else (one.environment, step)), refuse)
+            full.setattr(*((journal.environment, step) if step == "write_head" else (one.environment, step)), refuse)
             assert code_of(one.close) == "journal_write_failed"
         shutil.copytree(path, tmp_path / f"copy{place}")
         report = verify(tmp_path / f"copy{place}")

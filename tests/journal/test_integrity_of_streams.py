@@ -12,7 +12,7 @@ from journal import Journal, LmdbJournal, MemoryJournal, StreamId, open_for_read
 from journal.copying import copy_streams
 from journal.events import BranchTaken, StreamOpened
 from journal.integrity import verify
-from journal.lmdb_log import COPYING, ONE
+from journal.lmdb_layout import COPYING, ONE
 from journal.recovery import recover
 from tests.journal.small import put
 from tests.strategies import opened, payload_bytes

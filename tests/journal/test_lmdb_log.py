@@ -18,12 +18,17 @@ from pathlib import Path
 import lmdb
 import pytest
 
-import journal.lmdb_log
+import journal.environment
+import journal.lmdb_opening
 from journal import IllegalTransition, JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing, payloads
+from journal.environment import COMMIT_ROWS, Environment
 from journal.events import BranchTaken
 from journal.lifecycle import WriterState, WriterStep
-from journal.lmdb_log import COMMIT, COMMIT_ROWS, ONE, OPEN, TWO, Durability, Environment, Sync, leave_dropped
+from journal.lmdb_journal import Durability
+from journal.lmdb_layout import COMMIT, ONE, TWO
+from journal.lmdb_opening import Sync
 from journal.log import Writer
+from journal.sharing import OPEN, leave_dropped
 from tests.strategies import opened, payload_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -308,7 +313,7 @@ def test_batch_commits_by_number_by_bytes_and_by_time(path: Path, monkeypatch: p
     writer = one.open_stream(opened())
     fill(writer, COMMIT_ROWS)
     assert committed(one) >= COMMIT_ROWS - 256
-    monkeypatch.setattr(journal.lmdb_log, "COMMIT_BYTES", 1000)
+    monkeypatch.setattr(journal.environment, "COMMIT_BYTES", 1000)
     writer.keep(bytes(1000))
     writer.append(branch(1))
     writer.flush()
@@ -449,7 +454,7 @@ def test_a_stream_whose_first_commit_is_refused_is_none(path: Path) -> None:
 
 
 def test_a_full_map_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.lmdb_log, "MAP_SIZE", 256 << 10)
+    monkeypatch.setattr(journal.lmdb_opening, "MAP_SIZE", 256 << 10)
     one = open_for_writing(path, sync="none")
     writer = one.open_stream(opened())
     fill(writer, 100_000)
@@ -460,8 +465,8 @@ def test_a_full_map_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_map_that_cannot_grow_is_told_and_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal.lmdb_log, "MAP_SIZE", 256 << 10)
-    monkeypatch.setattr(journal.lmdb_log, "GREATEST_MAP_SIZE", 256 << 10)
+    monkeypatch.setattr(journal.lmdb_opening, "MAP_SIZE", 256 << 10)
+    monkeypatch.setattr(journal.environment, "GREATEST_MAP_SIZE", 256 << 10)
     one = open_for_writing(path, durability="close", sync="none")
     writer = one.open_stream(opened())
     fill(writer, 50_000)

@@ -23,8 +23,9 @@ import journal.carving
 from journal import Event, JournalError, LmdbJournal, MemoryJournal, StreamId, open_for_reading, open_for_writing
 from journal.carving import PAGE_SIZES, DataFile, page_size_of
 from journal.integrity import verify
-from journal.lmdb_log import COMMIT, ONE, OPEN
+from journal.lmdb_layout import COMMIT, ONE
 from journal.recovery import recover
+from journal.sharing import OPEN
 from journal.wire import read_envelope
 from projections import Projector, fingerprint
 from tests.journal.damaging import codes_of

@@ -35,12 +35,12 @@ PATIENCE = 60
 
 WRITER = """
 import sys, time
-import journal.lmdb_log
+import journal.lmdb_opening
 from journal import open_for_writing
 from journal.events import BranchTaken
 from tests.strategies import opened
 path, durability, count, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-journal.lmdb_log.MAP_SIZE = int(sys.argv[5])
+journal.lmdb_opening.MAP_SIZE = int(sys.argv[5])
 one = open_for_writing(path, durability=durability)
 writer = one.open_stream(opened())
 for number in range(count):
@@ -232,7 +232,7 @@ def test_a_table_full_of_killed_readers_lets_the_next_reader_in(tmp_path: Path) 
 
 
 def test_a_table_full_of_living_readers_is_refused_by_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("journal.lmdb_log.FULL_SECONDS", 0.2)
+    monkeypatch.setattr("journal.lmdb_opening.FULL_SECONDS", 0.2)
     open_for_writing(tmp_path / "j").close()
     with process(READERS, tmp_path / "j", 200) as reading:
         assert reading.stdout is not None

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import torchlens as tl
-from journal.lmdb_log import OPEN
+from journal.sharing import OPEN
 from torchlens.cli import main
 
 

@@ -18,8 +18,8 @@ from torch import nn
 import torchlens as tl
 from journal import JournalError, MemoryJournal, TorchLensError
 from journal.events import StreamOpened
-from journal.lmdb_log import OPEN, leave_dropped
 from journal.payloads import write_failed
+from journal.sharing import OPEN, leave_dropped
 from torchlens.errors import TraceCleanedUpError
 from torchlens.facade import Trace
 

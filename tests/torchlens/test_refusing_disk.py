@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import journal.lmdb_log
+import journal.environment
+import journal.lmdb_opening
 import torchlens as tl
 from journal.errors import JournalError
 
@@ -104,8 +105,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @contextmanager
 def small_map() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(journal.lmdb_log, "MAP_SIZE", 64 << 10)
-        patched.setattr(journal.lmdb_log, "GREATEST_MAP_SIZE", 64 << 10)
+        patched.setattr(journal.lmdb_opening, "MAP_SIZE", 64 << 10)
+        patched.setattr(journal.environment, "GREATEST_MAP_SIZE", 64 << 10)
         yield
 
 

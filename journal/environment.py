@@ -1,318 +1,49 @@
-"""The journal on disk: chunks in LMDB, payloads in segment files, one writing process.
+"""The journal directory as this process has it open: chunks that wait and are committed to LMDB, and one lease.
 
-    run.journal/
-        data.mdb, lock.mdb   databases meta, events, index, commits
-        segments/NNNNNN.seg  payload bytes
-        writer.lease         locked by the process that writes; names it
-        HEAD                 what the journal held when it was last sealed (head.py)
+What stands where is said in lmdb_layout.py, how a process shares an environment in sharing.py.
 
-    meta      text                 format, id, state, written_by
-    events    first seq            chunk (wire.py)
-    index     stream, first at     first seq, number of rows
-    commits   last seq             first seq, rows, segment, its length, chain
-
-Numbers are eight bytes, big-endian. One commit is one transaction: chunks that wait in memory, then one
-entry of commits, whose chain is the SHA-256 of the chain before it, the journal's id, the first seq and
-the chunks. Payload bytes named by a chunk were written before.
-
-Rule  All users of a path in one process share one environment; the last writing one seals the journal.
 Rule  Begin, put and commit happen on the thread that holds the lock: LMDB ties a transaction to a thread.
 Rule  Nothing but LMDB opens lock.mdb: closing a second descriptor of it would drop the process's locks.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import secrets
 import stat
 import struct
 import time
-import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Event as Signal
-from threading import RLock, Thread
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import lmdb
 
-from journal.copying import copy_streams, onto_itself
-from journal.directories import found_at, path_of
+from journal.directories import found_at
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
-from journal.events.capture import StreamOpened
+from journal.flushing import FLUSHER
 from journal.head import NAME as HEAD_NAME
-from journal.head import PARTIAL_NAME, Head, contradiction, find_head, head_missing, head_torn, rolled_back, write_head
-from journal.lease import LEASE, Lease, is_held
+from journal.head import Head, contradiction, find_head, head_missing, head_torn, rolled_back, write_head
+from journal.lease import Lease, is_held
 from journal.lifecycle import WRITER, WriterState, WriterStep
-from journal.log import CHUNK_ROWS, ChunkList, Copied, JournalUser, Shelf, Writer
+from journal.lmdb_layout import COMMIT, COPYING, FOLDERS, KNOWN_NAMES, ONE, TWO, check_length
+from journal.lmdb_opening import Sync, once_there_is_room, open_reader, open_writer
+from journal.log import ChunkList, Shelf, Writer
 from journal.machine import Machine
 from journal.payloads import Segments, write_failed
 from journal.wire import FORMAT, Chunk, newer_format, read_envelope
 
-Durability: TypeAlias = Literal["close", "batch", "event"]
-Sync: TypeAlias = Literal["none", "events", "all"]
-
 COMMIT_ROWS: Final = 4096
 COMMIT_BYTES: Final = 64 << 20
-COMMIT_SECONDS: Final = 0.5
-
-MAP_SIZE: Final = 64 << 30
-"""Address space asked for; no disk space."""
-
-LEAST_MAP_SIZE: Final = 1 << 30
 GREATEST_MAP_SIZE: Final = 1 << 46
 
 SWEEP_SECONDS: Final = 2.0
 """So often a user looks for slots of readers that were killed: they are of no use, and keep old pages from reuse."""
 
-FULL_SECONDS: Final = 5.0
-"""So long a table full of readers is waited for: other users sweep it."""
-
 SYNCS: Final[tuple[Sync, ...]] = ("none", "events", "all")  # weakest first
-
-FOLDERS: Final = ("cache", "segments")
-"""Directories of a journal; each other name is a file's."""
-
-KNOWN_NAMES: Final = ("lock.mdb", LEASE, HEAD_NAME, PARTIAL_NAME, *FOLDERS)
-"""What may stand in the directory of a journal that has no events yet."""
-
-COPYING: Final = b"copying"
-"""With a seq, the key in meta of a copy that begins there and has not ended."""
-
-ONE: Final = struct.Struct(">Q")
-TWO: Final = struct.Struct(">QQ")
-COMMIT: Final = struct.Struct(">QQQQ32s")
-
-META: Final = struct.Struct("=16xII8xQI92xQQ")
-"""A meta page of LMDB: magic, version, map size, page size, last page, transaction."""
-
-META_MAGIC: Final = (0xBEEFC0DE, 1)
-
-
-class LmdbJournal(JournalUser):
-    """One user of a journal directory.
-
-    Args:
-        path: Directory of the journal; made when it is missing and the user may write.
-        durability: When to commit: "close" when a stream closes, "batch" at 4,096 events, 64 MiB or half a
-            second, "event" at every event.
-        sync: What a commit flushes to the disk: "events", "all" (payload bytes too) or "none". What is
-            committed survives the death of the process under each of them.
-        readonly: Open what exists, beside a writer in another process or in this one.
-
-    Raises:
-        JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_newer`, `journal_locked`,
-            `journal_open_failed`, `journal_write_failed`.
-        JournalCorrupt: `journal_truncated`, `journal_rolled_back`, `head_malformed`, and for writing
-            `commit_malformed`, `head_missing`.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        durability: Durability = "batch",
-        sync: Sync = "events",
-        readonly: bool = False,
-    ) -> None:
-        self.durability: Durability = durability
-        self.readonly = readonly
-        self.closed = False
-        self.environment = enter(path_of(path), not readonly, sync)
-        super().__init__(self.environment)
-        self.dropped = weakref.finalize(self, DROPPED.append, (self.environment, not readonly))
-        self.dropped.atexit = False
-
-    @property
-    def path(self) -> str:
-        return str(self.environment.folder)
-
-    @property
-    def id(self) -> bytes:
-        return self.environment.id
-
-    def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
-        self.check()
-        if self.readonly:
-            raise JournalError(
-                code="journal_read_only",
-                problem=f"{self.path!r} was opened for reading",
-                remedy="open it for writing",
-                path=self.path,
-            )
-        return self.begin(opened, time_ns, 1 if self.durability == "event" else CHUNK_ROWS, self.durability)
-
-    def copy_to(self, path: str | os.PathLike[str]) -> Copied:
-        self.check()
-        if os.path.realpath(path_of(path)) == os.path.realpath(self.environment.folder):
-            raise onto_itself()  # before it is opened for writing
-        with open_copy(path) as target:
-            return copy_streams(self, target)
-
-    def check(self) -> None:
-        super().check()
-        if self.closed:
-            raise closed(self.environment.folder)
-
-    def close(self) -> None:
-        if self.closed or self.environment.is_forked:
-            return
-        for writer in self.opened_here:
-            writer.close()
-        leave(self.environment, not self.readonly)
-        self.closed = True
-        self.dropped.detach()
-
-
-def open_for_writing(
-    path: str | os.PathLike[str], *, durability: Durability = "batch", sync: Sync = "events"
-) -> LmdbJournal:
-    """Open or make the journal at ``path``; see `LmdbJournal`."""
-    return LmdbJournal(path, durability=durability, sync=sync)
-
-
-def open_for_reading(path: str | os.PathLike[str]) -> LmdbJournal:
-    """Open the journal at ``path`` as it is and as it grows; see `LmdbJournal`."""
-    return LmdbJournal(path, readonly=True)
-
-
-@contextmanager
-def open_copy(path: str | os.PathLike[str]) -> Generator[LmdbJournal]:
-    """The journal at ``path`` as the target of a copy: what was copied may be relied on when this ends."""
-    target = LmdbJournal(path, durability="close", sync="all")
-    try:
-        yield target
-    finally:
-        target.close()
-
-
-# One environment per path and process -------------------------------------------------------------
-
-OPEN: Final[dict[str, Environment]] = {}
-INHERITED: Final[dict[str, Environment]] = {}
-"""Environments of the process this one was forked from. They are held, since letting go would close them, and
-their paths cannot be opened here, since LMDB takes them for open."""
-
-GUARDS: Final = [RLock()]
-"""The lock around OPEN, in a list since a forked process needs a new one."""
-
-DROPPED: Final[deque[tuple[Environment, bool]]] = deque()
-"""Users that were collected without having been closed. A finalizer only notes them, since it may run anywhere,
-inside any lock; the next user of a journal lets go for them, or the flushing thread."""
-
-
-def enter(path: Path, writing: bool, sync: Sync) -> Environment:
-    """Join the environment of a path, or open it."""
-    with GUARDS[0]:
-        key = os.path.realpath(path)
-        if key in INHERITED and not INHERITED[key].is_removed():
-            INHERITED[key].check()
-        environment = OPEN.get(key)
-        if environment is None or environment.is_removed():
-            environment = Environment(path, writing, sync)
-            OPEN[key] = environment
-        elif writing:
-            environment.write_too(sync)
-        environment.users += 1
-        environment.writing_users += writing
-        leave_dropped()
-        return environment
-
-
-def leave(environment: Environment, writing: bool) -> None:
-    """Let go of an environment: the last writer seals the journal, the last user closes it."""
-    with GUARDS[0]:
-        if writing and environment.writing_users == 1:
-            environment.seal()
-        environment.writing_users -= writing
-        environment.users -= 1
-        if environment.users == 0:
-            environment.shut()
-            key = os.path.realpath(environment.folder)
-            if OPEN.get(key) is environment:  # else its directory was removed, and made anew by another
-                del OPEN[key]
-        elif writing and environment.writing_users == 0:
-            environment.read_only()
-
-
-def leave_dropped() -> None:
-    """Let go for those who were collected unclosed. What fails is tried again at exit, where it is told."""
-    with GUARDS[0]:
-        while DROPPED:
-            environment, writing = DROPPED.popleft()
-            if not environment.is_forked:
-                with suppress(JournalError):
-                    leave(environment, writing)
-
-
-def leave_all() -> None:
-    """At exit: everything pending is committed and every journal sealed."""
-    first: JournalError | None = None
-    for environment in list(OPEN.values()):
-        try:
-            if environment.writing_users:
-                environment.seal()
-            environment.shut()
-        except JournalError as exc:  # noqa: PERF203 - one journal that fails keeps no other from being sealed
-            first = first or exc
-    OPEN.clear()
-    if first is not None:
-        raise first
-
-
-def disown() -> None:
-    """In a forked child: its journals are the parent's."""
-    for key, environment in OPEN.items():
-        environment.disown()
-        INHERITED[key] = environment
-    OPEN.clear()
-    GUARDS[0] = RLock()
-    FLUSHER.reset()
-
-
-atexit.register(leave_all)
-os.register_at_fork(after_in_child=disown)
-
-
-class Flusher:
-    """One thread a process, which flushes and commits what has waited for half a second in any journal."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin anew, as in a forked child, where the thread is the parent's."""
-        self.kept: set[Environment] = set()
-        self.wanted = Signal()
-        self.thread: Thread | None = None
-
-    def keep(self, environment: Environment) -> None:
-        self.kept.add(environment)
-        self.wanted.set()
-        if self.thread is None or not self.thread.is_alive():
-            self.thread = Thread(target=self.run, name="journal-flush", daemon=True)
-            self.thread.start()
-
-    def leave(self, environment: Environment) -> None:
-        self.kept.discard(environment)
-        if not self.kept:
-            self.wanted.clear()
-
-    def run(self) -> None:
-        while True:
-            self.wanted.wait()
-            time.sleep(COMMIT_SECONDS)
-            leave_dropped()
-            for environment in tuple(self.kept):
-                environment.flush_waiting()
-
-
-FLUSHER: Final = Flusher()
 
 
 class Environment(Shelf):
@@ -884,78 +615,6 @@ class Environment(Shelf):
             cursor = txn.cursor(db=self.index_db)
             committed = int(TWO.unpack(cursor.key())[0]) + 1 if cursor.last() else 0
         return max(waiting, committed)
-
-
-def once_there_is_room(connect: Callable[[], Any]) -> Any:
-    """What ``connect`` opens, tried again while the table of readers is full."""
-    deadline = time.monotonic() + FULL_SECONDS
-    while True:
-        try:
-            return connect()
-        except lmdb.ReadersFullError:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(COMMIT_SECONDS / 10)
-
-
-def open_writer(folder: Path, sync: Sync) -> Any:
-    """LMDB for writing, with as much address space as the system gives."""
-    size = MAP_SIZE
-    settings: dict[str, Any] = {
-        "max_dbs": 16,
-        "subdir": True,
-        "sync": sync != "none",
-        "metasync": False,
-        "writemap": False,
-        "map_async": False,
-        "max_spare_txns": 0,
-        "mode": 0o644,
-    }
-    if int(lmdb.__version__.split(".")[0]) >= 3:
-        settings["lib_version"] = 0  # the file format that every release reads
-    while True:
-        try:
-            return lmdb.open(str(folder), map_size=size, **settings)
-        except lmdb.MemoryError:  # noqa: PERF203 - trying is the only way to know
-            size //= 2
-            if size < LEAST_MAP_SIZE:
-                raise
-
-
-def open_reader(folder: Path) -> Any:
-    settings: dict[str, Any] = {"max_dbs": 16, "readonly": True, "create": False, "max_spare_txns": 0}
-    try:
-        return lmdb.open(str(folder), map_size=0, **settings)  # as much as the writer asked for
-    except lmdb.MemoryError:
-        return lmdb.open(str(folder), map_size=(folder / "data.mdb").stat().st_size, **settings)
-
-
-def check_length(folder: Path) -> None:
-    """Refuse a data.mdb that ends before its last page: LMDB would map what is not there, and die of reading it."""
-    try:
-        file = os.open(folder / "data.mdb", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        first = os.pread(file, META.size, 0)
-        if len(first) < META.size or META.unpack(first)[:2] != META_MAGIC:
-            return  # empty, or none that this project writes: LMDB says so
-        page_size = META.unpack(first)[3]
-        second = os.pread(file, META.size, page_size)
-        ends = [META.unpack(page)[4:] for page in (first, second) if len(page) == META.size]
-        due = page_size * (max(ends, key=lambda end: end[1])[0] + 1)
-        found = os.fstat(file).st_size  # asked last: a writer lengthens the file before it says so
-    finally:
-        os.close(file)
-    if found < due:
-        raise JournalCorrupt(
-            code="journal_truncated",
-            problem=f"the data.mdb of {str(folder)!r} has {found} bytes where {due} are due",
-            remedy="bring it back from a copy; it was cut by what copied it, or by a power cut",
-            path=str(folder),
-            found=found,
-            due=due,
-        )
 
 
 def file_at(path: Path) -> tuple[int, int] | None:
