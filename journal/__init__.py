@@ -6,8 +6,8 @@ from journal.errors import IllegalTransition, JournalCorrupt, JournalError, Torc
 from journal.events.base import At, Event, Row, Seq, Stamped, StreamId, Value
 from journal.lifecycle import CaptureState
 from journal.lmdb_journal import LmdbJournal, open_for_reading, open_for_writing
-from journal.log import Copied, Journal, StreamInfo, StreamWriter
-from journal.memory_log import MemoryJournal
+from journal.memory_journal import MemoryJournal
+from journal.protocol import Copied, Journal, StreamInfo, StreamWriter
 
 __all__ = [
     "At",

@@ -22,8 +22,10 @@ from journal.errors import JournalError
 from journal.events.base import At, Seq, StreamId
 from journal.events.capture import StreamOpened
 from journal.lineage import stream_malformed
-from journal.log import CHUNK_ROWS, Copied, JournalUser
 from journal.payloads import PIECE_BYTES, Lender, Place
+from journal.protocol import Copied
+from journal.stream_writer import CHUNK_ROWS
+from journal.user import JournalUser
 from journal.wire import (
     SPLIT_BYTES,
     ChunkPacker,

@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 import lmdb
 
+from journal.chunk_list import ChunkList
 from journal.directories import found_at
 from journal.errors import JournalCorrupt, JournalError
 from journal.events.base import StreamId
@@ -31,9 +32,10 @@ from journal.lease import Lease, is_held
 from journal.lifecycle import WRITER, WriterState, WriterStep
 from journal.lmdb_layout import COMMIT, COPYING, FOLDERS, KNOWN_NAMES, ONE, TWO, check_length
 from journal.lmdb_opening import Sync, once_there_is_room, open_reader, open_writer
-from journal.log import ChunkList, Shelf, Writer
 from journal.machine import Machine
 from journal.payloads import Segments, write_failed
+from journal.shelf import Shelf
+from journal.stream_writer import Writer
 from journal.wire import FORMAT, Chunk, newer_format, read_envelope
 
 COMMIT_ROWS: Final = 4096

@@ -14,7 +14,7 @@ from typing import Final
 
 from journal.events.base import Event, Stamped, StreamId
 from journal.events.capture import CaptureSettled
-from journal.log import Journal
+from journal.protocol import Journal
 
 POLL_SECONDS: Final = 0.05
 """Time between two looks. An event is seen as soon after it was committed, or appended in this process."""

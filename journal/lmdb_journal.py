@@ -17,8 +17,10 @@ from journal.environment import closed
 from journal.errors import JournalError
 from journal.events.capture import StreamOpened
 from journal.lmdb_opening import Sync
-from journal.log import CHUNK_ROWS, Copied, JournalUser, Writer
+from journal.protocol import Copied
 from journal.sharing import DROPPED, enter, leave
+from journal.stream_writer import CHUNK_ROWS, Writer
+from journal.user import JournalUser
 
 Durability: TypeAlias = Literal["close", "batch", "event"]
 

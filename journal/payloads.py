@@ -4,7 +4,7 @@ Bytes come first: a payload is written before any event can name its number, and
 into the envelope of the chunk that does. So an event never points at missing bytes; bytes that no chunk
 names are what a crash left over, and the next writer cuts them off.
 
-Not   which number has which place (log.py), or what the bytes mean: the event that names them says so.
+Not   which number has which place (shelf.py), or what the bytes mean: the event that names them says so.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ from journal.events import (
 )
 from journal.events.base import At, StreamId, Value
 from journal.events.template import HOLE, TUPLE
-from journal.log import Journal, StreamWriter
+from journal.protocol import Journal, StreamWriter
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from journal.events import (
     StreamOpened,
     Value,
 )
-from journal.log import Journal, StreamWriter
+from journal.protocol import Journal, StreamWriter
 from projections import Projector
 from projections.labels import layer_type
 from projections.selector import Selector

@@ -36,7 +36,7 @@ import journal.payloads
 from journal import JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing
 from journal.environment import Environment
 from journal.events import BranchTaken, Event, PayloadKept, Stamped, StreamOpened, Value
-from journal.log import Writer
+from journal.stream_writer import Writer
 
 ROOT: Final = Path(__file__).parents[2]
 

@@ -22,11 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
+import journal.chunk_list
 import journal.environment
 import journal.flushing
 import journal.lmdb_journal
-import journal.log
 import journal.sharing
+import journal.shelf
+import journal.stream_writer
+import journal.user
 from journal import (
     At,
     CaptureState,
@@ -47,7 +50,7 @@ from journal.events import (
     StreamOpened,
 )
 from journal.lifecycle import CAPTURE_INPUTS, state_after
-from journal.log import Writer
+from journal.stream_writer import Writer
 from tests.strategies import any_event, branched, capture_streams, opened, payload_bytes, payloads_named, write_stream
 
 
@@ -374,14 +377,26 @@ def test_events_of_several_threads_are_all_there_each_thread_in_order(any_journa
         assert values == list(range(2000))
 
 
+WRITING = (
+    journal.chunk_list,
+    journal.environment,
+    journal.flushing,
+    journal.lmdb_journal,
+    journal.sharing,
+    journal.shelf,
+    journal.stream_writer,
+    journal.user,
+)
+"""What a flush passes through, but the packing of chunks and the writing of payload bytes."""
+
+
 def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal: Journal) -> None:
     """Interrupts a flush at its first line, its second, and so on, in this package's code.
 
     Not where a with statement stands: its line is met again on leaving, before the lock is given back, and
     Python looks for no interrupt there; nor at a bare try, which no with around it covers, and the same holds.
     """
-    modules = (journal.log, journal.environment, journal.flushing, journal.lmdb_journal, journal.sharing)
-    files = {module.__file__ for module in modules}
+    files = {module.__file__ for module in WRITING}
     writer = any_journal.open_stream(opened())
     appended = 1
     for stop in range(10_000):

@@ -21,7 +21,8 @@ import journal.payloads
 from journal import Event, Journal, JournalError, LmdbJournal, MemoryJournal, Row, StreamId, open_for_reading
 from journal.copying import copy_streams
 from journal.events import BranchTaken, StreamOpened
-from journal.log import JournalUser, Writer
+from journal.stream_writer import Writer
+from journal.user import JournalUser
 from journal.wire import Envelope, packed_rows
 from tests.strategies import branched, capture_streams, opened, payload_bytes, payloads_named, write_stream
 

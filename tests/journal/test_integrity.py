@@ -30,9 +30,9 @@ from journal.integrity import Report, trusted_path, verify
 from journal.lease import Lease, is_held
 from journal.lineage import FROM_NOTHING
 from journal.lmdb_layout import COMMIT, ONE, TWO
-from journal.log import Shelf
 from journal.recovery import recover
 from journal.scan import LISTED, Damages, scan
+from journal.shelf import Shelf
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
 from tests.journal.small import ROOT, all_of, branch, code_of, entries, flip, hashes, put, started, write_small

@@ -27,8 +27,8 @@ from journal.lifecycle import WriterState, WriterStep
 from journal.lmdb_journal import Durability
 from journal.lmdb_layout import COMMIT, ONE, TWO
 from journal.lmdb_opening import Sync
-from journal.log import Writer
 from journal.sharing import OPEN, leave_dropped
+from journal.stream_writer import Writer
 from tests.strategies import opened, payload_bytes
 
 ROOT = Path(__file__).parents[2]

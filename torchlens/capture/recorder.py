@@ -42,7 +42,7 @@ from journal.events import (
     ValueReread,
 )
 from journal.events.template import HOLE, SIZE, TUPLE
-from journal.log import StreamWriter
+from journal.protocol import StreamWriter
 from projections.selector import Verdict
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, CallSites

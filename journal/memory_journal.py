@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 
+from journal.chunk_list import ChunkList
 from journal.copying import copy_streams
 from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
 from journal.lmdb_journal import open_copy
-from journal.log import CHUNK_ROWS, ChunkList, Copied, JournalUser, Shelf, Writer
 from journal.payloads import MemoryPayloads
+from journal.protocol import Copied
+from journal.shelf import Shelf
+from journal.stream_writer import CHUNK_ROWS, Writer
+from journal.user import JournalUser
 from journal.wire import Chunk
 
 
