@@ -18,7 +18,7 @@ from typing import Final
 
 import attrs
 
-from journal.errors import JournalError
+from journal.errors import JournalError, malformed
 from journal.events.base import At, Seq, StreamId
 from journal.events.capture import StreamOpened
 from journal.lineage import stream_malformed
@@ -26,15 +26,7 @@ from journal.payloads import PIECE_BYTES, Lender, Place
 from journal.protocol import Copied
 from journal.stream_writer import CHUNK_ROWS
 from journal.user import JournalUser
-from journal.wire import (
-    SPLIT_BYTES,
-    ChunkPacker,
-    Envelope,
-    Located,
-    body_of,
-    malformed,
-    packed_rows,
-)
+from journal.wire import SPLIT_BYTES, ChunkPacker, Envelope, Located, body_of, packed_rows
 
 PARENT: Final = 2 + StreamOpened.fields.index("parent")
 """Where a header's row names its parent."""

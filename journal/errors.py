@@ -53,3 +53,15 @@ class JournalCorrupt(JournalError):
 
 class IllegalTransition(JournalError):
     """An event may not follow in the present state of its machine."""
+
+
+def malformed(code: str, problem: str) -> JournalCorrupt:
+    return JournalCorrupt(
+        code=code,
+        problem=f"stored bytes are damaged or were not written by this package: {problem}",
+        remedy="open a copy of the journal, or one from before the damage",
+    )
+
+
+def writer_of(written_by: str | None) -> str:
+    return f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"

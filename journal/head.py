@@ -23,8 +23,8 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from journal.errors import JournalCorrupt
-from journal.wire import FORMAT, malformed, newer_format
+from journal.errors import JournalCorrupt, malformed
+from journal.wire import FORMAT, newer_format
 from journal.writing import write_all_at
 
 NAME: Final = "HEAD"

@@ -11,7 +11,7 @@ from enum import Enum
 from threading import RLock
 from typing import Final
 
-from journal.errors import JournalError
+from journal.errors import JournalError, malformed
 from journal.events.base import At, Row, StreamId, event_class
 from journal.events.capture import StreamOpened
 from journal.lifecycle import CAPTURE_INPUTS, CaptureState, state_after
@@ -27,7 +27,7 @@ from journal.lineage import (
 )
 from journal.payloads import PayloadStore
 from journal.stream_writer import Writer
-from journal.wire import Chunk, ChunkPacker, Envelope, Located, event_of, malformed, read_envelope
+from journal.wire import Chunk, ChunkPacker, Envelope, Located, event_of, read_envelope
 
 FRESH_ROWS: Final = 4096
 """As many of the newest rows are held as they were appended, until they are first read."""

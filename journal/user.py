@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 
-from journal.errors import JournalError
+from journal.errors import JournalError, malformed
 from journal.events.base import At, Row, Seq, Stamped, StreamId
 from journal.events.capture import StreamOpened
 from journal.lineage import header_of
@@ -13,7 +13,8 @@ from journal.payloads import Lender
 from journal.protocol import StreamInfo
 from journal.shelf import Shelf
 from journal.stream_writer import Writer
-from journal.wire import UNREADABLE, Envelope, event_of, malformed, read_envelope
+from journal.upcasting import UNREADABLE
+from journal.wire import Envelope, event_of, read_envelope
 
 
 class JournalUser:

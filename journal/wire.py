@@ -10,25 +10,26 @@ Rule  A type or version that this process does not know is refused, never skippe
       rewritten: an upcaster lifts an old row on reading.
 Note  Every declared length is known to be backed by bytes before anything is built: `skip` walks a message
       without building it, so what a message can make us allocate is a small multiple of its own size.
+Not   what a field may hold (checks.py), values without a form in msgpack (plain.py), or other versions (upcasting.py).
 """
 
 from __future__ import annotations
 
-import sys
-import types
-import typing
 import zlib
-from collections.abc import Callable, Hashable, Sequence
-from functools import cache, lru_cache
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, Union, cast
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import attrs
 import msgpack
 
-from journal.errors import JournalCorrupt, JournalError
+from journal.checks import as_tuple, checks_of
+from journal.errors import JournalError, malformed, writer_of
 from journal.events import EVENTS_BY_NAME, event_class
 from journal.events.base import At, Event, Row, Seq, StreamId
-from journal.events.template import BIG_INT, BYTES, DEEP, DICT, LONG, LONG_TEXT, OPAQUE, SET, TEXT, TUPLE
+from journal.events.template import DICT
+from journal.plain import storable
+from journal.upcasting import lifted, plan_for
 
 FORMAT: Final = 1
 """Version of the journal's layout and of a chunk's envelope."""
@@ -41,8 +42,6 @@ SPLIT_BYTES: Final = 8 << 20
 
 MAX_CHUNK_ROWS: Final = 1 << 16
 MAX_TYPES: Final = 1 << 12
-MAX_DEPTH: Final = 200
-"""Deeper values are cut off when an event is packed; msgpack's own limit is above it."""
 
 
 # Payloads and envelopes ---------------------------------------------------------------------------
@@ -216,74 +215,6 @@ def local_widths(registered: int) -> tuple[int, ...]:
     return tuple(len(event_class(kind).fields) + 2 for kind in range(registered))
 
 
-def storable(row: Row, limit: int | None = None) -> Row:
-    """The row with everything that msgpack has no form for replaced by its template tag.
-
-    Args:
-        row: Any row.
-        limit: Also cut texts, bytes and containers longer than this.
-    """
-    cls = event_class(row[0])
-    fields: list[Any] = []
-    for value, fits in zip(row[2:], checks_of(cls.type_id), strict=True):
-        plain = plain_of(value, True, limit, 0)
-        if not fits(plain):
-            bare = plain_of(value, False, limit, 0)  # a field that must be text stays text
-            plain = bare if fits(bare) else plain
-        fields.append(plain)
-    return (row[0], row[1], *fields)
-
-
-def plain_of(value: Any, tagged: bool, limit: int | None, depth: int) -> Any:
-    kind = type(cast("object", value))
-    if value is None or kind is bool:
-        return value
-    if issubclass(kind, int):
-        number = int(value)
-        return number if -(1 << 63) <= number < 1 << 64 else (BIG_INT, int_text(number))
-    if issubclass(kind, float):
-        return float(value)
-    if issubclass(kind, str):
-        return plain_text(value, tagged, limit)
-    if issubclass(kind, (bytes, bytearray, memoryview)):
-        data = bytes(value)
-        return (BYTES, len(data)) if limit is not None and len(data) > limit else data
-    if depth >= MAX_DEPTH:
-        return (DEEP,)
-    if issubclass(kind, (tuple, list)):
-        return plain_items(TUPLE, value, tagged, limit, depth, head=())
-    if issubclass(kind, (set, frozenset)):
-        return plain_items(SET, list(value), tagged, limit, depth, head=(SET,))
-    if issubclass(kind, dict):
-        flat = [part for pair in value.items() for part in pair]
-        return plain_items(DICT, flat, tagged, limit, depth, head=(DICT,))
-    # Only numpy's scalars are asked for their text: that of a tensor or a foreign object may run anything.
-    text = str(value)[:100] if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 else ""
-    return (OPAQUE, f"{kind.__module__}.{kind.__qualname__}", text)
-
-
-def plain_items(
-    tag: int, items: Sequence[Any], tagged: bool, limit: int | None, depth: int, head: tuple[int, ...]
-) -> tuple[Any, ...]:
-    if limit is not None and len(items) > limit:
-        first = tuple(plain_of(item, tagged, limit, depth + 2) for item in items[:limit])
-        return (LONG, tag, first, len(items))
-    return head + tuple([plain_of(item, tagged, limit, depth + 1) for item in items])
-
-
-def plain_text(value: str, tagged: bool, limit: int | None) -> Any:
-    text = str.encode(value, "utf-8", "backslashreplace").decode()
-    if limit is not None and len(text) > limit:
-        return (LONG_TEXT, text[:limit], len(text)) if tagged else text[:limit]
-    return (TEXT, text) if tagged and text != value else text
-
-
-def int_text(number: int) -> str:
-    """Decimal digits, or hexadecimal ones where Python refuses to write so many decimal ones."""
-    limit = sys.get_int_max_str_digits() if hasattr(sys, "get_int_max_str_digits") else 0
-    return hex(number) if limit and number.bit_length() > 3 * limit else str(number)
-
-
 # Reading ------------------------------------------------------------------------------------------
 
 
@@ -349,13 +280,6 @@ def body_of(rows: Sequence[bytes], count: int) -> bytes:
     return b"".join((msgpack.Packer().pack_array_header(count), *rows))
 
 
-def as_tuple(value: Any) -> tuple[Any, ...] | None:
-    if type(cast("object", value)) is not tuple:
-        return None
-    items: tuple[Any, ...] = value
-    return items
-
-
 def is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
@@ -411,103 +335,6 @@ def refuse_ext(code: int, data: bytes) -> Any:
     raise ValueError(f"extension type {code}")
 
 
-# Versions -----------------------------------------------------------------------------------------
-
-UNREADABLE: Final = frozenset(("event_unknown", "event_upcaster_missing", "event_version_newer"))
-"""Codes of events that another version of this package reads."""
-
-Upcaster = Callable[[tuple[Any, ...]], tuple[Any, ...]]
-"""Fields of one version, in order, to the fields of the next."""
-
-UPCASTERS: Final[dict[tuple[str, int], Upcaster]] = {}
-
-UpcasterT = TypeVar("UpcasterT", bound=Upcaster)
-
-
-def upcaster(name: str, *, from_version: int) -> Callable[[UpcasterT], UpcasterT]:
-    """Register the step that lifts event ``name`` from ``from_version`` to the version after it.
-
-    Raises:
-        JournalError: `upcaster_misplaced`, when the event has no such step; `upcaster_taken`.
-    """
-
-    def register(step: UpcasterT) -> UpcasterT:
-        cls = EVENTS_BY_NAME.get(name)
-        if cls is None or not 1 <= from_version < cls.event_version:
-            known = "no event has that name" if cls is None else f"its versions are 1 to {cls.event_version}"
-            raise JournalError(
-                code="upcaster_misplaced",
-                problem=f"nothing is lifted from version {from_version} of event {name!r}: {known}",
-                remedy="raise the version of the class first; an upcaster leads from each version to the next",
-                name=name,
-                from_version=from_version,
-            )
-        if (name, from_version) in UPCASTERS:
-            raise JournalError(
-                code="upcaster_taken",
-                problem=f"two upcasters lift event {name!r} from version {from_version}",
-                remedy="keep one: what a released version meant does not change",
-                name=name,
-                from_version=from_version,
-            )
-        UPCASTERS[name, from_version] = step
-        plan_for.cache_clear()
-        return step
-
-    return register
-
-
-Lifts: TypeAlias = "dict[int, tuple[int, int, tuple[Upcaster, ...]]]"
-"""By stored type number: the number here, the row length here, the steps."""
-
-
-@attrs.define(frozen=True, slots=True)
-class Plan:
-    """How to read the rows of a chunk with one table of types."""
-
-    widths: dict[int, int]  # row length by stored type number; -1 where only an upcaster knows
-    lifts: Lifts | None  # None: rows stand as stored
-
-
-@lru_cache(maxsize=256)
-def plan_for(table: tuple[tuple[int, str, int], ...], written_by: str | None) -> Plan:
-    widths: dict[int, int] = {}
-    lifts: Lifts = {}
-    same = True
-    for kind, name, version in table:
-        cls = EVENTS_BY_NAME.get(name)
-        if cls is None:
-            raise unreadable("event_unknown", f"event {name!r} is not known here", name, version, written_by)
-        if version > cls.event_version:
-            problem = f"event {name!r} has version {version}; this package knows up to {cls.event_version}"
-            raise unreadable("event_version_newer", problem, name, version, written_by)
-        steps = [UPCASTERS.get((name, step)) for step in range(version, cls.event_version)]
-        if kind in widths or version < 1 or None in steps:
-            problem = f"nothing lifts event {name!r} from version {version} to {cls.event_version}"
-            raise unreadable("event_upcaster_missing", problem, name, version, written_by)
-        width = len(cls.fields) + 2
-        widths[kind] = -1 if steps else width
-        lifts[kind] = (cls.type_id, width, tuple(step for step in steps if step is not None))
-        same = same and kind == cls.type_id and not steps
-    return Plan(widths, None if same else lifts)
-
-
-def lifted(rows: Sequence[Row], lifts: Lifts) -> Sequence[Row]:
-    made: list[Row] = []
-    for row in rows:
-        kind, width, steps = lifts[row[0]]
-        fields = row[2:]
-        try:
-            for step in steps:
-                fields = step(fields)
-        except Exception as exc:  # an upcaster meets whatever was stored
-            raise malformed("event_malformed", f"a row of {event_class(kind).event_name} cannot be lifted") from exc
-        if len(fields) + 2 != width:
-            raise malformed("event_malformed", f"a row of {event_class(kind).event_name} has {len(fields) + 2} fields")
-        made.append((kind, row[1], *fields))
-    return made
-
-
 def event_of(row: Row) -> Event:
     """The event a row stands for.
 
@@ -540,136 +367,7 @@ def check_row(row: Row) -> type[Event]:
     return cls
 
 
-Check = Callable[[Any], bool]
-
-
-@cache
-def checks_of(kind: int) -> tuple[Check, ...]:
-    """One test per field of an event class, from its annotation."""
-    cls = event_class(kind)
-    hints = typing.get_type_hints(cls)
-    return tuple(check_of(hints[field]) for field in cls.fields)
-
-
-def check_of(hint: Any) -> Check:
-    """A test for plain values of a type that event classes declare."""
-    if hint is None or hint is type(None):
-        return is_none
-    if isinstance(hint, typing.NewType):
-        return check_of(hint.__supertype__)
-    if isinstance(hint, type) and typing.get_origin(hint) is None:
-        return exact(hint)
-    origin = typing.get_origin(hint)
-    inner = typing.get_args(hint)
-    if origin is Literal:
-        return one_of(frozenset(inner))
-    if origin in (Union, types.UnionType):
-        kinds = frozenset(kind for part in inner if (kind := bare_kind(part)) is not None)
-        return any_of(kinds, tuple(check_of(part) for part in inner if bare_kind(part) is None))
-    if origin is tuple:
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            kind = bare_kind(inner[0])
-            if kind is not None:
-                return tuple_of_kind(frozenset([kind]))
-            return is_tuple if is_plain(inner[0]) else tuple_of(check_of(inner[0]))
-        return shape_of(tuple(check_of(part) for part in inner))
-    return is_any
-
-
-def bare_kind(hint: Any) -> type | None:
-    """The one type that values of a hint have, where there is one: a set of these is tested faster than many checks."""
-    if hint is None:
-        return type(None)
-    if isinstance(hint, typing.NewType):
-        return bare_kind(hint.__supertype__)
-    return hint if isinstance(hint, type) and typing.get_origin(hint) is None else None
-
-
-def is_plain(hint: Any) -> bool:
-    """Whether a type is the recursive one that every stored value has: its name, or the union itself.
-
-    Python 3.10 leaves the name inside ``tuple[...]`` as text; later ones make a reference of it.
-    """
-    return isinstance(hint, str | typing.ForwardRef) or (
-        typing.get_origin(hint) is not None and bytes in typing.get_args(hint)
-    )
-
-
-def is_any(value: object) -> bool:
-    return True
-
-
-def is_none(value: object) -> bool:
-    return value is None
-
-
-def is_tuple(value: object) -> bool:
-    return isinstance(value, tuple)
-
-
-def exact(kind: type) -> Check:
-    return lambda value: type(value) is kind
-
-
-def one_of(choices: frozenset[Hashable]) -> Check:
-    return lambda value: isinstance(value, str) and value in choices
-
-
-def any_of(kinds: frozenset[type], checks: tuple[Check, ...]) -> Check:
-    """A test for one of some types, or one of some other checks."""
-    if not checks:
-        return lambda value: type(value) in kinds
-    if len(checks) == 1:
-        return lambda value: type(value) in kinds or checks[0](value)
-    return lambda value: type(value) in kinds or any(check(value) for check in checks)
-
-
-def tuple_of_kind(kinds: frozenset[type]) -> Check:
-    def fits(value: object) -> bool:
-        items = as_tuple(value)
-        return items is not None and kinds.issuperset(map(type, items))
-
-    return fits
-
-
-def tuple_of(check: Check) -> Check:
-    def fits(value: object) -> bool:
-        items = as_tuple(value)
-        return items is not None and all(map(check, items))
-
-    return fits
-
-
-def shape_of(checks: tuple[Check, ...]) -> Check:
-    def fits(value: object) -> bool:
-        items = as_tuple(value)
-        if items is None or len(items) != len(checks):
-            return False
-        return all(check(item) for check, item in zip(checks, items, strict=True))
-
-    return fits
-
-
 # Refusals -----------------------------------------------------------------------------------------
-
-
-def malformed(code: str, problem: str) -> JournalCorrupt:
-    return JournalCorrupt(
-        code=code,
-        problem=f"stored bytes are damaged or were not written by this package: {problem}",
-        remedy="open a copy of the journal, or one from before the damage",
-    )
-
-
-def unreadable(code: str, problem: str, name: str, version: int, written_by: str | None) -> JournalError:
-    return JournalError(
-        code=code,
-        problem=problem,
-        remedy=f"read this journal with {writer_of(written_by)} or a later one",
-        name=name,
-        version=version,
-        written_by=written_by,
-    )
 
 
 def newer_format(found: int, written_by: str | None) -> JournalError:
@@ -680,10 +378,6 @@ def newer_format(found: int, written_by: str | None) -> JournalError:
         format=found,
         written_by=written_by,
     )
-
-
-def writer_of(written_by: str | None) -> str:
-    return f"the version of this package that wrote it ({written_by})" if written_by else "the version that wrote it"
 
 
 def too_large(nbytes: int) -> JournalError:

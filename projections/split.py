@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from journal.wire import Check, as_tuple, check_of
+from journal.checks import Check, as_tuple, check_of
 
 HOW: Final = "how it changes"
 """Under this name a field's metadata has its declaration."""

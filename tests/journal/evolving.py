@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from journal import Event, LmdbJournal, wire
+from journal import Event, LmdbJournal, checks, upcasting, wire
 from journal.events import StreamOpened, base
-from journal.wire import upcaster
+from journal.upcasting import upcaster
 
 NAME = "tested"
 
@@ -70,8 +70,8 @@ def forget() -> None:
     cls = base._BY_NAME.pop(NAME)
     assert base._BY_ID.pop() is cls
     for step in (1, 2):
-        wire.UPCASTERS.pop((NAME, step), None)
-    for cached in (wire.local_widths, wire.plan_for, wire.checks_of):
+        upcasting.UPCASTERS.pop((NAME, step), None)
+    for cached in (wire.local_widths, upcasting.plan_for, checks.checks_of):
         cached.cache_clear()
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journal import At, Event, JournalCorrupt, JournalError, Row, Seq, StreamId, wire
+from journal import At, Event, JournalCorrupt, JournalError, Row, Seq, StreamId, plain, upcasting, wire
 from journal.events import (
     EVENTS_BY_NAME,
     BranchTaken,
@@ -137,7 +137,7 @@ def test_a_value_nested_too_deep_is_cut_off() -> None:
     while read and read != (DEEP,):
         depth, read = depth + 1, read[0]
     assert read == (DEEP,)
-    assert depth == wire.MAX_DEPTH
+    assert depth == plain.MAX_DEPTH
 
 
 def test_nan_is_kept() -> None:
@@ -193,8 +193,8 @@ def test_an_old_row_that_cannot_be_lifted_is_malformed(tested: Any) -> None:
 
 
 def test_a_version_that_nothing_lifts_is_refused(tested: Any) -> None:
-    del wire.UPCASTERS["tested", 2]
-    wire.plan_for.cache_clear()
+    del upcasting.UPCASTERS["tested", 2]
+    upcasting.plan_for.cache_clear()
     assert code_of(read_envelope(stored([(0, "tested", 1)], [(0, 0, 1, "x")])).rows) == "event_upcaster_missing"
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import attrs
 import pytest
 
-from journal import At, Event, Journal, JournalError, LmdbJournal, Seq, StreamId, open_for_reading, wire
+from journal import At, Event, Journal, JournalError, LmdbJournal, Seq, StreamId, open_for_reading
 from journal.events import EVENTS_BY_NAME, BranchTaken
-from journal.wire import FORMAT, UPCASTERS, Chunk, upcaster
+from journal.upcasting import UPCASTERS, upcaster
+from journal.wire import FORMAT, Chunk
 from projections.fold import Fold, Folding
 from projections.split import appended
 from tests.golden import GOLDENS, manifest
@@ -277,4 +278,4 @@ def test_an_upcaster_from_a_version_that_leads_nowhere_is_refused(tested: type[E
     with pytest.raises(JournalError) as refused:
         upcaster(name, from_version=version)(lambda fields: fields)
     assert refused.value.code == "upcaster_misplaced"
-    assert (name, version) not in wire.UPCASTERS
+    assert (name, version) not in UPCASTERS
