@@ -20,9 +20,9 @@ from typing import IO, Any, Final
 import attrs
 import msgpack
 
+from journal.damages import LISTED, TOLD_NOTES, Counts, Damage
 from journal.directories import found_at
 from journal.errors import JournalError
-from journal.scan import LISTED, TOLD_NOTES, Counts, Damage
 
 PROGRAM: Final = "import sys; sys.path[:] = sys.argv[2:]; from journal.scan import main; main(sys.argv[1])"
 

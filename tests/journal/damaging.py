@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from journal import JournalError
-from journal.scan import Damages, scan
+from journal.damages import Damages
+from journal.scan import scan
 from tests.journal.small import ROOT, all_of
 
 Change: TypeAlias = tuple[str, int, "int | None"]

@@ -23,7 +23,9 @@ import journal.environment
 import journal.head
 import journal.integrity
 import journal.scan
+import journal.scan_payloads
 from journal import CaptureState, Event, JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing
+from journal.damages import LISTED, Damages
 from journal.events import BranchTaken, StreamOpened
 from journal.head import SLOT_BYTES, SLOTS, Head, read_head, write_head
 from journal.integrity import Report, trusted_path, verify
@@ -31,7 +33,7 @@ from journal.lease import Lease, is_held
 from journal.lineage import FROM_NOTHING
 from journal.lmdb_layout import COMMIT, ONE, TWO
 from journal.recovery import recover
-from journal.scan import LISTED, Damages, scan
+from journal.scan import scan
 from journal.shelf import Shelf
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
@@ -486,8 +488,8 @@ def test_no_more_payload_bytes_are_read_than_there_are(path: Path, monkeypatch: 
     places = [place._replace(number=place.number + extra) for extra in range(200)]
     rewrite(path, payloads=(envelope.payload_end + 200, places))
     read: list[int] = []
-    digest_at = journal.scan.digest_at
-    monkeypatch.setattr(journal.scan, "digest_at", lambda *given: read.append(given[2]) or digest_at(*given))
+    digest_at = journal.scan_payloads.digest_at
+    monkeypatch.setattr(journal.scan_payloads, "digest_at", lambda *given: read.append(given[2]) or digest_at(*given))
     assert codes_of(path).count("payload_misplaced") == 199
     assert sum(read) == 480
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import attrs
 
+from journal.damages import Damage
 from journal.integrity import Report, verify
 from journal.recovery import recover
-from journal.scan import Damage
 from torchlens.commands.parsing import Commands, seconds
 from torchlens.commands.printing import write_facts, write_json, write_rows
 from torchlens.quantities import Bytes
