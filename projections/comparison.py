@@ -98,7 +98,7 @@ def labels_of(table: PackedTable) -> Sequence[str | None]:
     field = LABEL_FIELDS.get(table.summary.name)
     if field is None or field not in table.summary.columns:
         return [None] * table.summary.num_rows
-    return [str(label) for label in table.column(field)]
+    return [label if isinstance(label, str) else None for label in table.column(field)]
 
 
 def same(before: Any, after: Any) -> bool:

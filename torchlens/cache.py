@@ -8,6 +8,7 @@ Gives  ``FileCache``, a ``projections.cache.Cache``.
 Rule   what is damaged, cut, renamed, or of another journal is as if it were not there. So is everything where the
        folder cannot be written: nothing is kept then, and nobody is told.
 Rule   a file is written under another name and then renamed: no reader sees half of one.
+Rule   nothing is read, written or deleted through a link: the folder came with the journal, from wherever that came.
 Not    what the bytes mean, or whether the events they were made from are still those of the stream.
 """
 
@@ -56,14 +57,14 @@ class FileCache:
 
     def get(self, key: CacheKey) -> bytes | None:
         """What was kept under this key, whole as it was put; None where nothing is, or it is damaged."""
-        data = read_bounded(self.path(key)) if is_name(key) else None
+        data = read_bounded(self.path(key)) if is_name(key) and self.is_own(key.stream) else None
         if data is None or data[:HEADER_BYTES] != self.header(key, memoryview(data)[HEADER_BYTES:]):
             return None
         return data[HEADER_BYTES:]
 
     def put(self, key: CacheKey, data: bytes) -> None:
         """Keep bytes under a key, where that can be."""
-        if not is_name(key) or len(data) > MOST_BYTES - HEADER_BYTES:
+        if not is_name(key) or not self.is_own(key.stream) or len(data) > MOST_BYTES - HEADER_BYTES:
             return
         path = self.path(key)
         unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -83,6 +84,8 @@ class FileCache:
 
     def keys(self, stream: int) -> Iterator[CacheKey]:
         """Every key of a stream for which there is a file, in no order."""
+        if not self.is_own(stream):
+            return
         try:
             names = os.listdir(self.folder / str(stream))
         except OSError:
@@ -95,12 +98,16 @@ class FileCache:
 
     def drop(self, key: CacheKey) -> None:
         """Forget what is kept under a key."""
-        if is_name(key):
+        if is_name(key) and self.is_own(key.stream):
             with suppress(OSError):
                 self.path(key).unlink()
 
     def path(self, key: CacheKey) -> Path:
         return self.folder / str(key.stream) / file_name(key)
+
+    def is_own(self, stream: int) -> bool:
+        """Whether the files of a stream lie here, and no link leads elsewhere."""
+        return not self.folder.is_symlink() and not (self.folder / str(stream)).is_symlink()
 
     def header(self, key: CacheKey, data: bytes | memoryview) -> bytes:
         digest = xxhash.xxh3_128(self.journal_id)
@@ -128,7 +135,7 @@ def read_bounded(path: Path) -> bytes | None:
     """A file's bytes; None where it is missing, no plain file, or larger than any result that is kept."""
     try:
         # Without waiting: a pipe at this place must not hold the reader.
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -136,9 +143,8 @@ def read_bounded(path: Path) -> bytes | None:
         if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
             return None
         with open(file, "rb", closefd=False) as reader:
-            data = reader.read(MOST_BYTES + 1)
+            return reader.read(found.st_size)
     except OSError:
         return None
     finally:
         os.close(file)
-    return data if len(data) <= MOST_BYTES else None

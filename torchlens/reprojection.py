@@ -21,7 +21,6 @@ from journal.errors import TorchLensError
 from projections import comparison
 from projections.comparison import Change
 from projections.encoding import PackedTable, pack, plain
-from projections.errors import EncodingError
 from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
 from torchlens.journal_view import captures_in
@@ -40,6 +39,9 @@ MOST_DIFFERENCES: Final = 1000
 
 LONGEST_CELL: Final = 4096
 """Canonical bytes of a cell that is told as it is; a longer one is told by the beginning of its text."""
+
+TOLD: Final = 200
+"""Characters of that text."""
 
 
 @attrs.frozen
@@ -183,6 +185,7 @@ class Findings:
             self.count += 1
             if len(self.listed) < MOST_DIFFERENCES:
                 table, record, field, change, before, after = one
+                record = brief(record)
                 self.listed.append(
                     Difference(
                         int(info.stream), info.opened.label, table, record, field, change, brief(before), brief(after)
@@ -192,7 +195,10 @@ class Findings:
 
 def brief(cell: Any) -> Any:
     """A cell as it is told: one that is long by the beginning of its text."""
-    return cell if len(pack(plain(cell))) <= LONGEST_CELL else f"{str(cell)[:200]}..."
+    try:
+        return cell if len(pack(plain(cell))) <= LONGEST_CELL else f"{str(cell)[:TOLD]}..."
+    except (ValueError, RecursionError):  # a stored one, nested deeper than any that is made
+        return f"a {type(cell).__name__} that cannot be told"
 
 
 def folded_anew(
@@ -233,7 +239,7 @@ def folded_anew(
 
 def differing(cache: FileCache, stream: int, receipt: Receipt, result: Result) -> Iterator[comparison.Difference]:
     """What differs between a kept result and one of the same events now."""
-    kept = kept_tables(cache, stream, receipt)
+    kept = kept_tables(cache, stream, receipt, result)
     for name in receipt.tables:
         if name not in result.encoded:
             yield comparison.Difference(name, None, None, "removed")
@@ -252,5 +258,5 @@ def differing_in(before: PackedTable | None, name: str, result: Result) -> Itera
         return
     try:
         yield from comparison.differences(before, unpacked(result.encoded[name]))
-    except EncodingError:
+    except (ValueError, RecursionError):  # no canonical form, or nested deeper than any that is made
         yield whole

@@ -23,6 +23,7 @@ from projections import CaptureTables, Projector, Source
 from projections.arguments import is_tuple
 from projections.cache import CacheKey
 from projections.encoding import (
+    MOST_CELLS,
     VERSION,
     EncodedTable,
     PackedTable,
@@ -46,8 +47,15 @@ RECEIPT: Final = "receipt"
 TABLES: Final = "tables"
 """What is kept of a capture, as projections."""
 
-MOST_BYTES: Final = 1 << 30
-"""A kept table that unpacks to more is not read."""
+MOST_RECEIPT: Final = 1 << 16
+"""Bytes of a receipt. A longer one is none: it names some tables."""
+
+ROOM: Final = 1 << 20
+TIMES: Final = 16
+"""A kept table is read if it has no more bytes and cells than this, and so many times as many as its events give now.
+
+Nobody vouches for what lies in a cache but its digests, which whoever wrote it made.
+"""
 
 FAST: Final = 1
 """Level of compression: a table is mostly numbers, on which a higher one gains little."""
@@ -162,7 +170,7 @@ def find(cache: FileCache, source: Source, info: StreamInfo) -> Found:
 def read_receipt(cache: FileCache, key: CacheKey) -> Receipt | None:
     data = cache.get(key)
     try:
-        match None if data is None else unpack(data):
+        match None if data is None or len(data) > MOST_RECEIPT else unpack(data):
             case ((int(opened), int(last)), str(written_by), str(fingerprint), entries) if is_tuple(entries):
                 tables: dict[str, tuple[int, bytes]] = {}
                 for entry in entries:
@@ -178,17 +186,25 @@ def read_receipt(cache: FileCache, key: CacheKey) -> Receipt | None:
         return None
 
 
-def kept_tables(cache: FileCache, stream: int, receipt: Receipt) -> dict[str, PackedTable]:
-    """The tables that a receipt speaks of, as far as they are there, and are as the receipt says."""
+def kept_tables(cache: FileCache, stream: int, receipt: Receipt, now: Result) -> dict[str, PackedTable]:
+    """The tables that a receipt speaks of, as far as they are there, and are as the receipt says.
+
+    Args:
+        cache: Where they are.
+        stream: Number of the stream.
+        receipt: What they were.
+        now: What the same events give now, in proportion to which they are believed.
+    """
     data = cache.get(CacheKey(TABLES, VERSION, stream, receipt.head))
+    room = {name: room_for(encoded) for name, encoded in now.encoded.items()}
     found: dict[str, PackedTable] = {}
-    if data is None:
+    if data is None or len(data) > sum(room.values()):
         return found
     with suppress(EncodingError):
         for entry in array_of(unpack(data), "tables"):
             match entry:
-                case (str(name), int(version), bytes(packed_table)) if name in receipt.tables:
-                    table = inflated(packed_table)
+                case (str(name), int(version), bytes(packed_table)) if name in receipt.tables and name in room:
+                    table = inflated(packed_table, room[name])
                     if table is not None and (version, table.summary.digest()) == receipt.tables[name]:
                         found[name] = table
                 case _:
@@ -196,10 +212,16 @@ def kept_tables(cache: FileCache, stream: int, receipt: Receipt) -> dict[str, Pa
     return found
 
 
-def inflated(data: bytes) -> PackedTable | None:
+def room_for(now: EncodedTable) -> int:
+    """Bytes that a kept table may have, and cells that each of its columns may have, given the table as it is now."""
+    data = sum([len(column.data) for column in now.columns.values()])
+    return min(MOST_CELLS, ROOM + TIMES * (now.summary.num_rows + len(now.labels) + data))
+
+
+def inflated(data: bytes, most: int) -> PackedTable | None:
     inflate = zlib.decompressobj()
     try:
-        table = unpack_table(inflate.decompress(data, MOST_BYTES))
+        table = unpack_table(inflate.decompress(data, most), most)
     except (zlib.error, EncodingError):
         return None
     return table if inflate.eof else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import OrderedDict
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from projections.encoding import (
     plain,
     read_column,
     unpack,
+    unpack_table,
 )
 from projections.errors import EncodingError
 from projections.sequences import Classes, Named, Picked, Ragged
@@ -119,6 +121,85 @@ def test_bytes_that_are_no_tables_are_refused(data: bytes) -> None:
     with pytest.raises(EncodingError) as refused:
         decode(data)
     assert refused.value.code == "encoding_malformed"
+
+
+ROOM = 1 << 16
+"""Cells that are believed of the columns below; each would have a hundred times as many, or more."""
+
+MANY = 1 << 23
+LONG = tuple(range(1 << 12))
+FEW_MANY = (1, ("a",), b"")
+
+
+@pytest.mark.parametrize(
+    ("count", "column"),
+    [
+        pytest.param(1 << 60, FEW_MANY, id="rows"),
+        pytest.param(MANY, FEW_MANY, id="few"),
+        pytest.param(ROOM - 1, (4, (FEW_MANY,) * 500), id="tuples of many columns"),
+        pytest.param(2, (3, (0, (MANY, 0)), FEW_MANY), id="a long tuple"),
+        pytest.param(2, (3, (0, (1 << 63, 0)), FEW_MANY), id="a longer tuple"),
+        pytest.param(1 << 12, (5, (1, (LONG,), b""), (1, (LONG,), b"")), id="maps of one tuple of keys"),
+        pytest.param(1 << 12, (4, ((1, (LONG,), b""),) * 2), id="a tuple in every tuple"),
+        pytest.param(1 << 12, (4, ((1, (LONG, 5), bytes(1 << 12)),) * 2), id="a tuple in most tuples"),
+        pytest.param(1 << 12, (4, ((1, ("x" * ROOM,), b""),) * 2), id="a text in every tuple"),
+        pytest.param(1 << 12, (4, ((6, (1, (True,), b""), (1, (LONG,), b"")),) * 2), id="optional tuples in tuples"),
+        pytest.param(1, (3, (0, (1 << 12,)), (2, (0, (0,) * (1 << 12)))), id="a label in every place"),
+    ],
+)
+def test_a_column_that_claims_more_cells_than_are_believed_takes_no_memory(count: int, column: Any) -> None:
+    labels = pack((0, ("x" * (1 << 12),)))
+    data = pack((VERSION, "ops", count, labels, (("label", True, pack(column)),)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(EncodingError) as refused:
+            unpack_table(data, ROOM).column("label")
+        assert tracemalloc.get_traced_memory()[1] < 200 * ROOM
+    finally:
+        tracemalloc.stop()
+    assert refused.value.code == "encoding_malformed"
+    assert "to be believed" in refused.value.problem
+
+
+def test_equal_cells_of_a_column_may_be_as_large_as_they_are() -> None:
+    """They stand once, and each is looked at by itself."""
+    table = unpack_table(pack((VERSION, "ops", 1 << 12, b"", (("label", False, pack((1, (LONG,), b""))),))), ROOM)
+    assert table.column("label") == [LONG] * (1 << 12)
+
+
+@pytest.mark.parametrize("labels", [((1,),), (LONG,), (5,), (b"a",), (None,)])
+def test_op_labels_that_are_no_texts_are_refused(labels: Any) -> None:
+    with pytest.raises(EncodingError) as refused:
+        unpack_table(pack((VERSION, "ops", 1, pack((0, labels)), ())))
+    assert refused.value.code == "encoding_malformed"
+
+
+def nested_columns(depth: int) -> Any:
+    column: Any = (0, ("a",))
+    for _ in range(depth):
+        column = (6, (1, (True,), b""), column)
+    return column
+
+
+def nested_maps(depth: int) -> Any:
+    data = b"\x80"
+    for _ in range(depth):
+        data = msgpack.packb(msgpack.ExtType(1, b"\x01" + data))
+    return msgpack.unpackb(data, ext_hook=msgpack.ExtType)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [nested_columns(450), (0, (nested_maps(2000),)), (4, ((0, (nested_maps(400),)),))],
+    ids=["forms", "maps", "a"],
+)
+def test_what_is_nested_deeper_than_python_calls_is_read_or_refused(column: Any) -> None:
+    data = msgpack.packb(column)
+    table = unpack_table(pack((VERSION, "ops", 1, b"", (("label", False, data),))), ROOM)
+    try:
+        assert len(table.column("label")) == 1
+    except EncodingError as exc:
+        assert exc.code == "encoding_malformed"  # noqa: PT017 - both ends are right
 
 
 def test_a_later_form_is_refused() -> None:

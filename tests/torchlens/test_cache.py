@@ -125,6 +125,22 @@ def test_what_lies_about_in_the_folder_is_no_result(folder: Path) -> None:
     assert sorted(os.listdir(place)) == [".ops.1.9.unfinished", "ops.1", "ops.1.5", "ops.1.7", "ops.1.8"]
 
 
+@pytest.mark.parametrize("link", [".", "0", "0/ops.1.5"])
+def test_nothing_is_read_written_or_deleted_through_a_link(tmp_path: Path, link: str) -> None:
+    theirs = FileCache(tmp_path / "theirs", ID)
+    theirs.put(KEY, b"theirs")
+    place = tmp_path / "cache" / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(theirs.folder / link)
+    cache = FileCache(tmp_path / "cache", ID)
+    assert cache.get(KEY) is None
+    cache.put(KEY._replace(head=6), b"six")
+    cache.put(KEY, b"ours")
+    cache.drop(KEY)
+    assert sorted(theirs.keys(0)) == [KEY]
+    assert theirs.get(KEY) == b"theirs"
+
+
 def test_a_folder_that_cannot_be_written_keeps_nothing_and_says_nothing(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.write_text("a file is where the folder should be")

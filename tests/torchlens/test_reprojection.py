@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import tracemalloc
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from journal import open_for_writing
 from journal.events import Event, StreamOpened
 from projections import CaptureTables, build, ops
 from projections.cache import CacheKey
-from projections.encoding import pack, unpack
+from projections.encoding import VERSION, Summary, pack, unpack
 from projections.forward import Forward
 from projections.layers import LAYERS
 from projections.tables import Column, Maker
@@ -295,6 +297,72 @@ def test_a_table_that_is_none_is_not_read(path: Path, monkeypatch: pytest.Monkey
         ("ops", None, None),
         ("layers", "relu_1_1", "num_args_total"),
     ]
+
+
+def forged(path: Path, count: int, columns: dict[str, bytes], labels: bytes = b"") -> None:
+    """Puts a table of ops into the cache, and a receipt that vouches for it, as anyone could who made the journal."""
+    cache = cache_beside(path)
+    table = pack((VERSION, "ops", count, labels, tuple((name, False, data) for name, data in columns.items())))
+    digest = Summary("ops", count, {name: hashlib.sha256(data).digest() for name, data in columns.items()}).digest()
+    held = cache.get(CacheKey("receipt", VERSION, 0, 16))
+    assert held is not None
+    witness, version, _, entries = unpack(held)
+    others = [(name, 1, digest if name == "ops" else own) for name, _, own in entries]
+    cache.put(CacheKey("tables", VERSION, 0, 16), pack([("ops", 1, zlib.compress(table))]))
+    cache.put(CacheKey("receipt", VERSION, 0, 16), pack((witness, version, "0" * 64, others)))
+
+
+def few(value: Any) -> bytes:
+    """A column of one value, as often as there are rows."""
+    return pack((1, (value,), b""))
+
+
+def deep(depth: int) -> Any:
+    value: Any = ()
+    for _ in range(depth):
+        value = (value,)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("count", "columns"),
+    [
+        pytest.param(1 << 60, {}, id="rows"),
+        pytest.param(1 << 26, {}, id="fewer rows"),
+        pytest.param(1 << 60, {"label": few("a")}, id="labels"),
+        pytest.param(4, {"shape": bytes(1 << 26)}, id="bytes"),
+        pytest.param(4, {"shape": pack((0, ((),) * (1 << 24)))}, id="cells"),
+        pytest.param(4, {"shape": pack((4, (few("a"),) * (1 << 18)))}, id="columns in a column"),
+        pytest.param(4, {"shape": few(deep(400))}, id="a deep cell"),
+        pytest.param(4, {"label": few(tuple(range(1 << 12)))}, id="labels that are none"),
+    ],
+)
+def test_a_forged_result_takes_no_memory_and_is_told_as_different(
+    path: Path, count: int, columns: dict[str, bytes]
+) -> None:
+    reproject(path)
+    forged(path, count, columns)
+    tracemalloc.start()
+    try:
+        found = reproject(path, check=True)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
+    assert statuses(found) == ["different", "equal"]
+    assert {one.table for one in found.differences} == {"ops"}
+
+
+def test_records_of_a_forged_result_are_told_by_the_beginning_of_their_labels(path: Path) -> None:
+    reproject(path)
+    forged(path, 9, {"label": few("x" * 100_000)})
+    removed = [one for one in reproject(path).differences if one.change == "removed" and one.record]
+    assert [one.record for one in removed] == ["x" * 200 + "..."] * 9
+
+
+def test_a_receipt_of_too_many_bytes_is_not_believed(path: Path) -> None:
+    reproject(path)
+    cache_beside(path).put(CacheKey("receipt", 1, 0, 16), b"\x91" * (1 << 17))
+    assert statuses(reproject(path)) == ["new", "equal"]
 
 
 @pytest.mark.parametrize("text", [b"", b"\x93\x01\x02\x03", b"\x94\x92\x00\x00\xa1x\xa1y\x91\x01", b"\xc1"])
