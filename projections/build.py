@@ -20,7 +20,6 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from projections.bounds import require_bounded
-from projections.cache import Cache
 from projections.columns import VERSIONS
 from projections.course import COURSE, Course
 from projections.errors import over_events
@@ -148,7 +147,10 @@ class Moment:
         return tuple(values[GRAPH.split.head.index("stack")])
 
     def ops_in(self, tables: CaptureTables) -> int:
-        """How many op rows of some later tables there were: the first so many."""
+        """How many op rows of some later tables there were: the first so many.
+
+        So a cursor over the events tells which rows of the tables at the head are there yet.
+        """
         return bisect_left(tables.forward.rows.event, self.head)
 
     def calls_in(self, tables: CaptureTables) -> int:
@@ -184,16 +186,14 @@ class Projector:
 
     Args:
         source: The stream.
-        cache: Where snapshots are kept; in memory, by default.
-        stream: The stream's number, by which a cache tells it from others.
         spacing: Events between two snapshots.
     """
 
-    def __init__(self, source: Source, *, cache: Cache | None = None, stream: int = 0, spacing: int = SPACING) -> None:
+    def __init__(self, source: Source, *, spacing: int = SPACING) -> None:
         self.source: Final = source
         self.lock: Final = threading.Lock()
         self.folding = Folding(FOLDS)
-        self.snapshots: Final = Snapshots(FOLDS, cache, stream, spacing)
+        self.snapshots: Final = Snapshots(FOLDS, spacing)
         self.window: Window | None = None
         self.built: CaptureTables | None = None
 

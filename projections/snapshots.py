@@ -1,13 +1,11 @@
 """Snapshots: where folds stood at some events of a stream, kept small.
 
 Gives  the head of each fold's state and the lengths of its lists at every so many events; they are taken
-       while the stream is folded, and kept as bytes in a cache.
-Form   msgpack: ``[form, number of events, [[values of the head, lengths of the lists], ...]]``, fold by fold.
+       while the stream is folded, and kept as bytes in memory.
+Form   msgpack: ``[number of events, [[values of the head, lengths of the lists], ...]]``, fold by fold.
 Rule   of a list that grows, its length says what it was, as long as somebody holds it further on: rows are in
        no snapshot. One that grew large is followed by the next one later, so all of them stay small
        beside the events.
-Rule   a snapshot is believed when it is what this process itself has put there: then another version, another
-       stream under the same number, damage or deceit change nothing but how far must be folded again.
 Not    getting from a snapshot to an event behind it (window.py).
 """
 
@@ -15,19 +13,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, Final
 
 import attrs
 import msgpack
 
-from projections.cache import Cache, CacheKey, MemoryCache
 from projections.fold import Fold, Folding, Source
-from projections.split import is_container, parts
-
-FORM: Final = 1
-
-NAME: Final = "snapshots"
+from projections.split import is_container
 
 SPACING: Final = 4096
 """Events between two snapshots."""
@@ -70,52 +62,26 @@ def encode(folds: Sequence[Fold[Any]], snapshot: Snapshot) -> bytes | None:
             [[form.stored(value) for form, value in zip(fold.split.forms.values(), head, strict=True)], lengths]
             for fold, head, lengths in zip(folds, snapshot.heads, snapshot.lengths, strict=True)
         ]
-        return bytes(msgpack.packb([FORM, snapshot.at, states], strict_types=True, default=array_of))
+        return bytes(msgpack.packb([snapshot.at, states], strict_types=True, default=as_array))
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def array_of(value: Any) -> list[Any]:
+def as_array(value: Any) -> list[Any]:
     """A tuple as msgpack writes it when it is strict about types."""
     if type(value) is tuple:
         return list(value)  # pyright: ignore[reportUnknownArgumentType] - items of any kind
     raise TypeError(f"a {type(value).__qualname__} in a head")
 
 
-def decode(folds: Sequence[Fold[Any]], data: bytes) -> Snapshot | None:
-    """The snapshot of these folds that bytes hold; None where they hold none."""
-    try:
-        walk = msgpack.Unpacker(None, max_buffer_size=max(1, len(data)))
-        walk.feed(data)
-        walk.skip()  # lengths that claim more than there is are found before anything is made for them
-        whole: Any = msgpack.unpackb(data, use_list=False, max_map_len=0, max_ext_len=0)
-        form, at, stored = parts(whole, 3)
-        if form != FORM or not is_count(at):
-            return None
-        heads: list[tuple[Any, ...]] = []
-        lengths: list[tuple[int, ...]] = []
-        for fold, state in zip(folds, parts(stored, len(folds)), strict=True):
-            values, sizes = parts(state, 2)
-            forms = fold.split.forms.values()
-            values = parts(values, len(forms))
-            heads.append(tuple([form.read(value) for form, value in zip(forms, values, strict=True)]))
-            lengths.append(parts(sizes, len(fold.split.grown)))
-            if not all(map(is_count, lengths[-1])):
-                return None
-    # msgpack: ValueError and its kin for bad bytes, its own UnpackException for bytes that end too soon
-    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, msgpack.UnpackException):
-        return None
-    return Snapshot(at, tuple(heads), tuple(lengths))
-
-
-def is_count(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def version_of(folds: Sequence[Fold[Any]]) -> int:
-    """A number that is another one when a fold, its version, or a field of its state is another one."""
-    text = "\n".join([str(FORM), *[f"{fold.name} {fold.version}: {fold.split.text}" for fold in folds]])
-    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest(), "big")
+def decode(folds: Sequence[Fold[Any]], data: bytes) -> Snapshot:
+    """The snapshot of these folds that ``encode`` wrote."""
+    at, states = msgpack.unpackb(data, use_list=False)
+    heads = [
+        tuple([form.read(value) for form, value in zip(fold.split.forms.values(), values, strict=True)])
+        for fold, (values, _) in zip(folds, states, strict=True)
+    ]
+    return Snapshot(at, tuple(heads), tuple([lengths for _, lengths in states]))
 
 
 class Snapshots:
@@ -123,21 +89,14 @@ class Snapshots:
 
     Args:
         folds: The folds.
-        cache: Where their bytes are kept; in memory, by default.
-        stream: Number of the stream, which a cache may need to tell it from others.
         spacing: Events between two of them.
     """
 
-    def __init__(
-        self, folds: Sequence[Fold[Any]], cache: Cache | None = None, stream: int = 0, spacing: int = SPACING
-    ) -> None:
+    def __init__(self, folds: Sequence[Fold[Any]], spacing: int = SPACING) -> None:
         self.folds: Final = folds
-        self.cache: Final[Cache] = MemoryCache() if cache is None else cache
-        self.stream: Final = stream
         self.spacing: Final = spacing
-        self.version: Final = version_of(folds)
-        self.heads: list[int] = []  # ascending
-        self.digests: dict[int, bytes] = {}
+        self.heads: Final[list[int]] = []  # ascending
+        self.taken: Final[dict[int, bytes]] = {}  # by head
         self.due = spacing  # number of events at which the next one is taken
 
     def advance(self, folding: Folding, source: Source, stop: int) -> None:
@@ -160,15 +119,9 @@ class Snapshots:
         if data is None:  # what cannot be stored now hardly can a little later
             self.due = at + max(self.spacing, at)
             return
-        key = self.key(at)
-        if self.cache.get(key) != data:
-            self.cache.put(key, data)
         self.heads.append(at)
-        self.digests[at] = digest(data)
+        self.taken[at] = data
         self.due = at + max(self.spacing, len(data) // BYTES_PER_EVENT if len(data) > LARGE else 0)
-
-    def key(self, at: int) -> CacheKey:
-        return CacheKey(NAME, self.version, self.stream, at)
 
     def nearest(self, at: int) -> int:
         """The number of events of the last snapshot that was taken at or before ``at``; 0 where there is none."""
@@ -181,19 +134,6 @@ class Snapshots:
         return self.heads[place] if place < len(self.heads) else None
 
     def latest(self, at: int) -> Snapshot:
-        """The last snapshot at or before ``at`` that is still what was put there, or that before the first event.
-
-        Those that are not are forgotten.
-        """
-        while near := self.nearest(at):
-            data = self.cache.get(self.key(near))
-            if data is not None and digest(data) == self.digests[near]:
-                snapshot = decode(self.folds, data)
-                if snapshot is not None:
-                    return snapshot
-            self.heads.remove(near)
-        return snapshot_of(self.folds, Folding(self.folds))  # before the first event
-
-
-def digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=16).digest()
+        """The last snapshot at or before ``at``, or that before the first event."""
+        near = self.nearest(at)
+        return decode(self.folds, self.taken[near]) if near else snapshot_of(self.folds, Folding(self.folds))

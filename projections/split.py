@@ -12,7 +12,7 @@ Rule   of a list that grows, handlers read items and slices, append and extend, 
        stand in for them (window.py).
 Rule   a plain value (a number, a text, a tuple of these) can only be replaced and is of the head without
        saying so; a list or a dict must say what it is. A field that does not is refused when its fold is made.
-Not    folding against rows that are known (window.py), or bytes (snapshots.py).
+Not    folding against rows that are known (window.py), or the bytes of a head (snapshots.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from journal.checks import Check, as_tuple, check_of
+from journal.checks import Check, check_of
 
 HOW: Final = "how it changes"
 """Under this name a field's metadata has its declaration."""
@@ -123,29 +123,21 @@ class Form:
         """The value as plain tuples.
 
         Raises:
-            TypeError: When it is not what the field declares.
+            TypeError: When it is not what the field declares, so that it might come back as something else.
         """
         if self.origin is list:
             value = tuple(value)
         elif self.origin is dict:
             value = tuple(value.items())
-        return self.checked(value)
-
-    def read(self, stored: Any) -> Any:
-        """The value from plain tuples.
-
-        Raises:
-            TypeError: When they are not of the field's form.
-        """
-        value = self.checked(stored)
-        if self.origin is list:
-            return list(value)
-        return dict(value) if self.origin is dict else value
-
-    def checked(self, value: Any) -> Any:
         if not self.fits(value):
             raise TypeError(f"a {type(value).__name__} where the head has another form")
         return value
+
+    def read(self, stored: Any) -> Any:
+        """The value from plain tuples."""
+        if self.origin is list:
+            return list(stored)
+        return dict(stored) if self.origin is dict else stored
 
 
 def arrays_of(item: Any) -> Any:
@@ -160,7 +152,6 @@ class Split:
         head: Names of the fields of the head.
         grown: Names of the lists that grow, whose lengths tell what they were.
         how: What each field declares, by name.
-        text: All of it, as a text that is another one where a field is another one.
 
     Raises:
         TypeError: When a field says nothing of itself and is no plain value, or names a field that is not there.
@@ -187,7 +178,6 @@ class Split:
             named = how.rows if isinstance(how, FirstOf) else how.log if isinstance(how, Overwritten) else name
             if named not in self.how:
                 raise TypeError(f"{state.__qualname__}.{name} names {named!r}, which is no field")
-        self.text = "; ".join([f"{name} {how} {hints[name]}" for name, how in self.how.items()])
 
     def head_of(self, state: Any) -> tuple[Any, ...]:
         """The values of the head, copied."""
@@ -266,15 +256,3 @@ def is_plain(hint: Any) -> bool:
     if origin is typing.Literal:
         return True
     return origin not in (list, dict, set) and all(part is Ellipsis or is_plain(part) for part in inner)
-
-
-def parts(value: Any, count: int) -> tuple[Any, ...]:
-    """The members of a stored array of a known length.
-
-    Raises:
-        TypeError: When it is none.
-    """
-    items = as_tuple(value)
-    if items is None or len(items) != count:
-        raise TypeError(f"no array of {count}")
-    return items

@@ -35,7 +35,6 @@ sys.path.insert(0, str(ROOT))
 from journal import open_for_reading, open_for_writing  # noqa: E402 (this tree's, also where it is not installed)
 from journal.events import Event, StreamId, StreamOpened  # noqa: E402 (the same)
 from projections import Projector  # noqa: E402 (the same)
-from projections.cache import MemoryCache  # noqa: E402 (the same)
 from projections.snapshots import SPACING  # noqa: E402 (the same)
 from tests.projections.making import TICK_NS, Made  # noqa: E402 (the same)
 from torchlens import collector  # noqa: E402 (the same)
@@ -127,8 +126,7 @@ def measure(events: int, spacing: int, seeks: int) -> dict[str, Any]:
         count = write(path, events)
         journal_bytes = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         journal = open_for_reading(path)
-        cache = MemoryCache()
-        projector = Projector(StreamSource(journal, StreamId(0)), cache=cache, spacing=spacing)
+        projector = Projector(StreamSource(journal, StreamId(0)), spacing=spacing)
         ((folding_ms, folding_cpu_ms),) = timed(projector.at, [count])
         draw = random.Random(0)
         random_times = timed(projector.at, [draw.randrange(count + 1) for _ in range(seeks)])
@@ -137,13 +135,14 @@ def measure(events: int, spacing: int, seeks: int) -> dict[str, Any]:
         back = timed(projector.at, range(middle - 1, middle - STEPS, -1))
         forth = timed(projector.at, range(middle - STEPS, middle))
         journal.close()
-    snapshot_bytes = sum(map(len, cache.data.values()))
+    taken = projector.snapshots.taken
+    snapshot_bytes = sum(map(len, taken.values()))
     return {
         "events": count,
         "spacing": spacing,
         "load": [load, os.getloadavg()[0]],
         "journal_bytes": journal_bytes,
-        "snapshots": len(cache.data),
+        "snapshots": len(taken),
         "snapshot_bytes": snapshot_bytes,
         "snapshot_share": snapshot_bytes / journal_bytes,
         "fold_us_per_event": 1e3 * folding_ms / count,

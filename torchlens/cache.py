@@ -4,7 +4,7 @@
 
 A file is eight bytes that name the form, the journal's id, and the XXH3-128 of id, key and bytes; then the bytes.
 
-Gives  ``FileCache``, a ``projections.cache.Cache``.
+Gives  ``FileCache``, bytes by projection, version, stream and head.
 Rule   what is damaged, cut, renamed, or of another journal is as if it were not there. So is everything where the
        folder cannot be written: nothing is kept then, and nobody is told.
 Rule   a file is written under another name and then renamed: no reader sees half of one.
@@ -18,17 +18,16 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import xxhash
 
 from journal import Journal
-from projections.cache import CacheKey
 
-__all__ = ["FileCache", "cache_of"]
+__all__ = ["CacheKey", "FileCache", "cache_of"]
 
 FORM: Final = b"tlcache1"
 
@@ -41,6 +40,15 @@ MOST_BYTES: Final = 256 << 20
 
 NAME: Final = re.compile(r"([a-z][a-z0-9_-]*)\.(\d{1,20})\.(\d{1,20})")
 """Projection, version, head. A projection that is called otherwise is not kept: its name might lead elsewhere."""
+
+
+class CacheKey(NamedTuple):
+    """What a kept result is of. Another version of the projection, or another head, is another result."""
+
+    projection: str
+    version: int
+    stream: int
+    head: int  # number of events it was made from
 
 
 class FileCache:
@@ -77,10 +85,6 @@ class FileCache:
         except OSError:
             with suppress(OSError):
                 unfinished.unlink()
-
-    def heads(self, projection: str, version: int, stream: int) -> Sequence[int]:
-        """The heads for which something is kept, ascending."""
-        return sorted(key.head for key in self.keys(stream) if (key.projection, key.version) == (projection, version))
 
     def keys(self, stream: int) -> Iterator[CacheKey]:
         """Every key of a stream for which there is a file, in no order."""

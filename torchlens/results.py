@@ -21,7 +21,6 @@ from journal import Journal, StreamInfo
 from journal.events import Row
 from projections import CaptureTables, Projector, Source
 from projections.arguments import is_tuple
-from projections.cache import CacheKey
 from projections.encoding import (
     MOST_CELLS,
     VERSION,
@@ -37,7 +36,7 @@ from projections.encoding import (
 from projections.errors import EncodingError
 from projections.twins import Twins
 from torchlens import collector
-from torchlens.cache import FileCache
+from torchlens.cache import CacheKey, FileCache
 from torchlens.source import StreamSource
 from torchlens.version import VERSION as PACKAGE_VERSION
 
@@ -129,7 +128,7 @@ def witness_of(source: Source, info: StreamInfo, head: int) -> tuple[int, int]:
 
 
 def keep(cache: FileCache, stream: int, result: Result) -> None:
-    """Keep a result instead of every older one of its stream. Snapshots of folds are no results, and stay."""
+    """Keep a result instead of every older one of its stream."""
     head = result.tables.head
     receipt, tables = (CacheKey(name, VERSION, stream, head) for name in (RECEIPT, TABLES))
     named: list[tuple[str, int, bytes]] = []

@@ -15,12 +15,11 @@ from journal.errors import JournalCorrupt
 from journal.events import Event, ForwardHalted, ModuleEntered, ModuleLeft, OpExecuted, Row
 from projections import Projector
 from projections.build import FOLDS, Moment
-from projections.cache import CacheKey, MemoryCache
 from projections.encoding import encode as encode_tables
 from projections.fold import Fold, Folding, Source
 from projections.graph import NESTED
-from projections.snapshots import BYTES_PER_EVENT, LARGE, Snapshot, decode, encode, snapshot_of, version_of
-from projections.split import Appended, FirstOf, Head, Overwritten, Split, appended, first_of, head, moves, overwritten
+from projections.snapshots import BYTES_PER_EVENT, LARGE, decode, encode, snapshot_of
+from projections.split import Appended, FirstOf, Head, Overwritten, Split, first_of
 from projections.window import MARKS
 from tests.projections.making import Made, Rows, source_of, two_blocks
 from tests.projections.test_foreign_events import changed, whole
@@ -39,9 +38,9 @@ def folded(events: Sequence[Event], at: int | None = None) -> Folding:
     return folding
 
 
-def projector_of(events: Sequence[Event], spacing: int, cache: MemoryCache | None = None) -> Projector:
+def projector_of(events: Sequence[Event], spacing: int) -> Projector:
     """A projector that has folded the stream."""
-    projector = Projector(source_of(events, 5), spacing=spacing, cache=cache)
+    projector = Projector(source_of(events, 5), spacing=spacing)
     projector.at(len(events))
     return projector
 
@@ -194,99 +193,13 @@ def test_a_row_of_the_tables_at_the_head_exists_from_its_event_on(events: list[E
     assert entered == [call < moment.calls_in(tables) for call in range(len(tables.module_calls))]
 
 
-# What a cache may do ------------------------------------------------------------------------------
-
-
-class Forgetful(MemoryCache):
-    """A cache of which something may be amiss."""
-
-    def __init__(self, draw: random.Random, spoil: Any) -> None:
-        super().__init__()
-        self.draw = draw
-        self.spoil = spoil
-
-    def get(self, key: CacheKey) -> bytes | None:
-        data = super().get(key)
-        return data if data is None or self.draw.random() < 0.5 else self.spoil(data, self.draw)
-
-
-def flipped(data: bytes, draw: random.Random) -> bytes:
-    place = draw.randrange(len(data))
-    return data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :]
-
-
-DAMAGES: Final = {
-    "forgotten": lambda data, draw: None,
-    "cut": lambda data, draw: data[: draw.randrange(len(data))],
-    "flipped": flipped,
-    "longer": lambda data, draw: data + b"\x00",
-    "empty": lambda data, draw: b"",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@given(capture_streams(), st.randoms(use_true_random=False), places)
-@settings(deadline=None, max_examples=25)
-def test_a_snapshot_that_is_not_what_was_put_there_changes_nothing(
-    damage: str, events: list[Event], draw: random.Random, ats: list[int]
-) -> None:
-    projector = projector_of(events, 2, Forgetful(draw, DAMAGES[damage]))
-    for at in ats:
-        assert told(projector.at(at)) == told(projector_of(events, 7).at(at))
-
-
-@given(capture_streams(), capture_streams(), places)
-@settings(deadline=None, max_examples=50)
-def test_snapshots_of_another_stream_under_the_same_number_are_not_believed(
-    events: list[Event], others: list[Event], ats: list[int]
-) -> None:
-    cache = MemoryCache()
-    projector_of(others, 1, cache)
-    projector = projector_of(events, 2, cache)
-    for at in ats:
-        assert told(projector.at(at)) == told(projector_of(events, 7).at(at))
-
-
-@given(capture_streams(), st.randoms(use_true_random=False), st.sampled_from(sorted(DAMAGES)))
-@settings(max_examples=200)
-def test_bytes_that_are_no_snapshot_are_told(events: list[Event], draw: random.Random, damage: str) -> None:
-    data = encode(FOLDS, snapshot_of(FOLDS, folded(events)))
-    assert data is not None
-    changed_data = DAMAGES[damage](data, draw)
-    if changed_data is not None:
-        found = decode(FOLDS, changed_data)
-        assert found is None or (damage == "flipped" and encode(FOLDS, found) is not None)
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_a_snapshot_or_none(data: bytes) -> None:
-    assert decode(FOLDS, data) is None
-
-
-@pytest.mark.parametrize("data", [b"\xdd\xff\xff\xff\xff", b"\x93" * 2000, b"\x9f" * 2000, b"\xdf\xff\xff\xff\xff"])
-def test_lengths_that_claim_more_than_there_is_take_no_memory(data: bytes) -> None:
-    assert decode(FOLDS, data) is None
-
-
-def test_snapshots_are_kept_where_the_cache_says_under_the_version_of_the_folds() -> None:
-    cache = MemoryCache()
-    made = two_blocks()
-    projector = Projector(made.source(), spacing=5, cache=cache, stream=3)
-    projector.tables()
-    heads = cache.heads("snapshots", version_of(FOLDS), 3)
-    assert list(heads) == list(range(5, len(made.events) + 1, 5))
-    assert cache.heads("snapshots", version_of(FOLDS) + 1, 3) == []
-    assert cache.heads("snapshots", version_of(FOLDS), 4) == []
-
-
 def test_a_head_that_has_no_stored_form_is_not_kept_and_changes_nothing() -> None:
     made = two_blocks()
     rows = list(source_of(made.events).all)
     rows[1] = (*rows[1][:-1], object())  # stop_after, as only an object in memory could have it
-    cache = MemoryCache()
-    projector = Projector(Rows(rows), spacing=2, cache=cache)
+    projector = Projector(Rows(rows), spacing=2)
     projector.tables()
-    assert cache.data == {}
+    assert projector.snapshots.taken == {}
     assert projector.at(20).counts == projector_of(made.events, 3).at(20).counts
 
 
@@ -358,13 +271,12 @@ def endless(count: int) -> list[Row]:
 
 def test_snapshots_stay_small_beside_the_events_whatever_the_events_do() -> None:
     rows = endless(NESTED)
-    cache = MemoryCache()
-    projector = Projector(Rows(rows), spacing=500, cache=cache)
+    projector = Projector(Rows(rows), spacing=500)
     projector.at(len(rows))
-    largest = max(map(len, cache.data.values()))
+    sizes = list(map(len, projector.snapshots.taken.values()))
+    largest = max(sizes)
     assert largest > 3 * LARGE  # the head was as large as that
-    large = [len(data) for data in cache.data.values() if len(data) > LARGE]
-    assert sum(large) <= BYTES_PER_EVENT * len(rows) + largest
+    assert sum([size for size in sizes if size > LARGE]) <= BYTES_PER_EVENT * len(rows) + largest
     assert projector.at(15_000).running == tuple(range(15_000 - 3))
 
 
@@ -553,33 +465,3 @@ def test_a_declaration_that_names_no_field_is_refused() -> None:
 def test_a_state_that_is_no_class_of_attrs_is_refused() -> None:
     with pytest.raises(TypeError, match="no class of attrs"):
         Fold("wrong", version=1, initial=dict, handlers={})
-
-
-@attrs.define(slots=True)
-class Later:
-    """A state as another fold may have it."""
-
-    open: list[int] = head(list)
-    rows: list[int] = appended("fired")
-    first: dict[str, int] = first_of("rows")
-    cells: list[int] = overwritten(log="log")
-    log: dict[int, list[tuple[int, int]]] = moves()
-
-
-def test_another_version_of_a_fold_and_another_field_are_another_version_of_the_snapshots() -> None:
-    one = Fold("later", version=1, initial=Later, handlers={})
-    two = Fold("later", version=2, initial=Later, handlers={})
-    fewer = attrs.make_class("Later", {"open": head(list)})
-    fewer.__annotations__ = {"open": list[int]}
-    other = Fold("later", version=1, initial=fewer, handlers={})
-    versions = [version_of(folds) for folds in ([one], [two], [other], [*FOLDS, one], FOLDS)]
-    assert len(set(versions)) == len(versions)
-    assert version_of([Fold("later", version=1, initial=Later, handlers={})]) == versions[0]
-
-
-def test_a_snapshot_of_other_folds_is_none_of_these() -> None:
-    later = Fold("later", version=1, initial=Later, handlers={})
-    data = encode([later], snapshot_of([later], Folding([later])))
-    assert data is not None
-    assert decode(FOLDS, data) is None
-    assert decode([later], data) == Snapshot(0, (([],),), ((0, 0),))

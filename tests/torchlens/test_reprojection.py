@@ -20,7 +20,6 @@ import torchlens as tl
 from journal import open_for_writing
 from journal.events import Event, StreamOpened
 from projections import CaptureTables, build, ops
-from projections.cache import CacheKey
 from projections.encoding import VERSION, Summary, pack, unpack
 from projections.forward import Forward
 from projections.layers import LAYERS
@@ -28,7 +27,7 @@ from projections.tables import Column, Maker
 from tests.projections.making import Made
 from tests.strategies import write_stream
 from torchlens import reprojection
-from torchlens.cache import FileCache, cache_of
+from torchlens.cache import CacheKey, FileCache, cache_of
 from torchlens.cli import main
 from torchlens.reprojection import Difference, Reprojection, reproject
 
@@ -416,16 +415,14 @@ def test_a_result_that_cannot_be_kept_replaces_nothing(tmp_path: Path, monkeypat
     assert files(path / "cache") == before
 
 
-def test_results_of_the_present_replace_older_ones_and_leave_snapshots_alone(path: Path) -> None:
+def test_results_of_the_present_replace_older_ones(path: Path) -> None:
     reproject(path)
     cache = cache_beside(path)
-    snapshots = [CacheKey("snapshot", 1, 0, head) for head in (3, 6)]
     old = [CacheKey("tables", 1, 0, 4), CacheKey("receipt", 1, 0, 4), CacheKey("tables", 0, 0, 16)]
-    for key in (*snapshots, *old):
+    for key in old:
         cache.put(key, b"kept")
     (path / "cache" / "0" / "receipt.1.16").unlink()
     reproject(path)
-    assert [cache.get(key) for key in snapshots] == [b"kept"] * 2
     assert [cache.get(key) for key in old] == [None] * 3
 
 
