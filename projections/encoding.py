@@ -95,9 +95,6 @@ FLOATS: Final[Kinds] = frozenset((float,))
 TUPLES: Final[Kinds] = frozenset((tuple,))
 MAPPINGS: Final[Kinds] = frozenset((dict,))
 
-Decoded = dict[str, dict[str, list[Any]]]
-"""Columns by name, by table."""
-
 
 class EncodedColumn(NamedTuple):
     """The canonical bytes of a column."""
@@ -136,12 +133,6 @@ def fingerprint(tables: CaptureTables) -> str:
     """SHA-256 of all records of a capture in canonical form, in hexadecimal."""
     encoder = Encoder(tables)
     return fingerprint_of([encoder.table(table).summary for table in tables.all.values()])
-
-
-def encode(tables: CaptureTables) -> bytes:
-    """All tables of a capture in canonical form, one after the other in an array."""
-    encoder = Encoder(tables)
-    return header(len(tables.all)) + b"".join([packed(encoder.table(table)) for table in tables.all.values()])
 
 
 def packed(table: EncodedTable) -> bytes:
@@ -542,11 +533,7 @@ def unpack_table(data: bytes, most: int = MOST_CELLS) -> PackedTable:
         EncodingError: ``encoding_malformed``, when the bytes are none, and ``encoding_version_unknown``, when a later
             version wrote them.
     """
-    return table_of(unpack(data), most)
-
-
-def table_of(table: Any, most: int = MOST_CELLS) -> PackedTable:
-    parts = array_of(table, "a table")
+    parts = array_of(unpack(data), "a table")
     if len(parts) != 5:
         raise malformed("a table is not an array of five")
     version, name, count, labels, columns = parts
@@ -575,17 +562,6 @@ def table_of(table: Any, most: int = MOST_CELLS) -> PackedTable:
     if op_labels is not None and not all(type(label) is str for label in op_labels):
         raise malformed("an op label is no text")
     return PackedTable(Summary(name, count, digests), op_labels, found, most)
-
-
-def decode(data: bytes) -> Decoded:
-    """The columns that ``encode`` wrote.
-
-    Raises:
-        EncodingError: ``encoding_malformed``, when the bytes are not what ``encode`` writes, and
-            ``encoding_version_unknown``, when a later version wrote them.
-    """
-    tables = map(table_of, array_of(unpack(data), "tables"))
-    return {table.summary.name: {name: table.column(name) for name in table.columns} for table in tables}
 
 
 def read_column(data: bytes, count: int | None, labels: Sequence[str] | None, most: int = MOST_CELLS) -> list[Any]:

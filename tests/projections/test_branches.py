@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from journal import Event, MemoryJournal
 from projections import CaptureTables, Projector
-from projections.encoding import decode, encode
+from tests.projections.encoded import decode, encode
 from tests.strategies import branched, capture_streams, write_stream
 from torchlens.source import StreamSource
 

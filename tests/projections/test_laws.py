@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from journal.events import CaptureSettled, Event, OpExecuted
 from journal.lifecycle import CaptureState, state_after
 from projections import COLUMNS, CaptureTables, Projector, fingerprint, invariants, sequences
-from projections.encoding import Encoder, decode, encode
+from projections.encoding import Encoder
 from projections.fold import Fold
+from tests.projections.encoded import decode, encode
 from tests.projections.making import Made, source_of
 from tests.strategies import capture_streams
 

@@ -15,12 +15,12 @@ from journal.errors import JournalCorrupt
 from journal.events import Event, ForwardHalted, ModuleEntered, ModuleLeft, OpExecuted, Row
 from projections import Projector
 from projections.build import FOLDS, Moment
-from projections.encoding import encode as encode_tables
 from projections.fold import Fold, Folding, Source
 from projections.graph import NESTED
 from projections.snapshots import BYTES_PER_EVENT, LARGE, decode, encode, snapshot_of
 from projections.split import Appended, FirstOf, Head, Overwritten, Split, first_of
 from projections.window import MARKS
+from tests.projections.encoded import encode as encode_tables
 from tests.projections.making import Made, Rows, source_of, two_blocks
 from tests.projections.test_foreign_events import changed, whole
 from tests.strategies import capture_streams
