@@ -1,6 +1,6 @@
 """Two foldings of one table, compared: which records and which fields differ.
 
-Reads  two tables in canonical form (encoding.py), unpacked as far as their digests differ.
+Reads  two tables in canonical form (canonical.py), unpacked as far as their digests differ.
 Gives  differences, one by one.
 Rule   where there are as many records as before, the first is compared with the first, and so on; otherwise records
        are matched by their labels, and those that only one side has are said once. A field that only one side has is
@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from projections.encoding import PackedTable, pack, plain
+from projections.canonical import pack, plain
+from projections.decoding import PackedTable
 
 Change: TypeAlias = Literal["changed", "added", "removed"]
 

@@ -19,8 +19,9 @@ import attrs
 from journal import Journal, StreamInfo, open_for_reading
 from journal.errors import TorchLensError
 from projections import comparison
+from projections.canonical import pack, plain
 from projections.comparison import Change
-from projections.encoding import PackedTable, pack, plain
+from projections.decoding import PackedTable
 from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
 from torchlens.journal_view import captures_in

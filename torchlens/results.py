@@ -21,18 +21,9 @@ from journal import Journal, StreamInfo
 from journal.events import Row
 from projections import CaptureTables, Projector, Source
 from projections.arguments import is_tuple
-from projections.encoding import (
-    MOST_CELLS,
-    VERSION,
-    EncodedTable,
-    PackedTable,
-    array_of,
-    fingerprint_of,
-    pack,
-    packed,
-    unpack,
-    unpack_table,
-)
+from projections.canonical import VERSION, fingerprint_of, pack
+from projections.decoding import MOST_CELLS, PackedTable, array_of, unpack, unpack_table
+from projections.encoding import EncodedTable, packed
 from projections.errors import EncodingError
 from projections.twins import Twins
 from torchlens import collector

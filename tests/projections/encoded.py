@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from projections import CaptureTables
-from projections.encoding import Encoder, packed, unpack_table
+from projections.decoding import unpack_table
+from projections.encoding import Encoder, packed
 
 
 def encode(tables: CaptureTables) -> list[bytes]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from projections import CaptureTables, build
 from projections.comparison import LABEL_FIELDS, Difference, differences
-from projections.encoding import Encoder, PackedTable, packed, unpack_table
+from projections.decoding import PackedTable, unpack_table
+from projections.encoding import Encoder, packed
 from projections.ops import OPS
 from projections.tables import Maker
 from tests.projections.making import Made

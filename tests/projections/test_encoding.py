@@ -13,16 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.encoding import (
-    VERSION,
-    Encoder,
-    fingerprint,
-    pack,
-    plain,
-    read_column,
-    unpack,
-    unpack_table,
-)
+from projections.canonical import VERSION, pack, plain
+from projections.decoding import read_column, unpack, unpack_table
+from projections.encoding import Encoder, fingerprint
 from projections.errors import EncodingError
 from projections.sequences import Classes, Named, Picked, Ragged
 from tests.projections.encoded import decode, encode

@@ -20,7 +20,8 @@ import torchlens as tl
 from journal import open_for_writing
 from journal.events import Event, StreamOpened
 from projections import CaptureTables, build, ops
-from projections.encoding import VERSION, Summary, pack, unpack
+from projections.canonical import VERSION, Summary, pack
+from projections.decoding import unpack
 from projections.forward import Forward
 from projections.layers import LAYERS
 from projections.tables import Column, Maker
