@@ -29,7 +29,7 @@ LABEL_FIELDS: Final = {
 """The field that names a record, by table; the one record of another table has no name."""
 
 
-class Difference(NamedTuple):
+class TableDifference(NamedTuple):
     """One cell, record, field or table that is not what it was.
 
     ``record`` is None where a whole field or table is meant, or the table has one record alone; ``field`` is None where
@@ -44,7 +44,7 @@ class Difference(NamedTuple):
     after: Any = None
 
 
-def differences(before: PackedTable, after: PackedTable) -> Iterator[Difference]:
+def differences(before: PackedTable, after: PackedTable) -> Iterator[TableDifference]:
     """What differs between two foldings of a table, field by field in the order of the table.
 
     Raises:
@@ -54,14 +54,14 @@ def differences(before: PackedTable, after: PackedTable) -> Iterator[Difference]
     old, new = before.summary.columns, after.summary.columns
     for field in old:
         if field not in new:
-            yield Difference(table, None, field, "removed")
+            yield TableDifference(table, None, field, "removed")
     for field in new:
         if field not in old:
-            yield Difference(table, None, field, "added")
+            yield TableDifference(table, None, field, "added")
     pairs: list[Pair] = []
     for pair in matched(before, after):
         if pair.before is None or pair.after is None:
-            yield Difference(table, pair.record, None, "added" if pair.before is None else "removed")
+            yield TableDifference(table, pair.record, None, "added" if pair.before is None else "removed")
         else:
             pairs.append(pair)
     for field, digest in new.items():
@@ -71,7 +71,7 @@ def differences(before: PackedTable, after: PackedTable) -> Iterator[Difference]
                 assert row is not None
                 assert other is not None
                 if not same(cells[row], others[other]):
-                    yield Difference(table, record, field, "changed", cells[row], others[other])
+                    yield TableDifference(table, record, field, "changed", cells[row], others[other])
 
 
 class Pair(NamedTuple):

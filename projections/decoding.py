@@ -56,7 +56,7 @@ def unpack_table(data: bytes, most: int = MOST_CELLS) -> PackedTable:
     """
     parts = array_of(unpack(data), "a table")
     if len(parts) != 5:
-        raise malformed("a table is not an array of five")
+        raise table_malformed("a table is not an array of five")
     version, name, count, labels, columns = parts
     if version != VERSION:
         raise EncodingError(
@@ -66,9 +66,9 @@ def unpack_table(data: bytes, most: int = MOST_CELLS) -> PackedTable:
             version=version,
         )
     if not isinstance(name, str) or type(count) is not int or count < 0 or not isinstance(labels, bytes):
-        raise malformed("a table without name, number of rows and labels")
+        raise table_malformed("a table without name, number of rows and labels")
     if count > most:
-        raise malformed(f"a table of {count} rows, which are too many to be believed")
+        raise table_malformed(f"a table of {count} rows, which are too many to be believed")
     before = hashlib.sha256(labels).digest()
     digests: dict[str, bytes] = {}
     found: dict[str, bytes] = {}
@@ -78,10 +78,10 @@ def unpack_table(data: bytes, most: int = MOST_CELLS) -> PackedTable:
                 digests[column_name] = hashlib.sha256(before + cells if is_labelled else cells).digest()
                 found[column_name] = cells
             case _:
-                raise malformed("a column is not a name, a truth and bytes")
+                raise table_malformed("a column is not a name, a truth and bytes")
     op_labels = read_column(labels, None, None, most) if labels else None
     if op_labels is not None and not all(type(label) is str for label in op_labels):
-        raise malformed("an op label is no text")
+        raise table_malformed("an op label is no text")
     return PackedTable(Summary(name, count, digests), op_labels, found, most)
 
 
@@ -92,7 +92,7 @@ def read_column(data: bytes, count: int | None, labels: Sequence[str] | None, mo
     except (TypeError, ValueError, LookupError, RecursionError) as exc:
         if isinstance(exc, EncodingError):
             raise
-        raise malformed(f"{type(exc).__name__}: {exc}") from exc
+        raise table_malformed(f"{type(exc).__name__}: {exc}") from exc
 
 
 class ColumnReader:
@@ -114,7 +114,7 @@ class ColumnReader:
     def take(self, cells: int) -> None:
         self.left -= cells
         if self.left < 0:
-            raise malformed("a column of too many cells to be believed")
+            raise table_malformed("a column of too many cells to be believed")
 
     def cells(self, column: Any, count: int | None, *, is_inner: bool = False) -> list[Any]:
         self.take(count or 0)
@@ -139,9 +139,9 @@ class ColumnReader:
                 given = iter(self.cells(cells, is_there.count(True), is_inner=is_inner))
                 found = [next(given) if there else None for there in is_there]
             case _:
-                raise malformed("a column in no form")
+                raise table_malformed("a column in no form")
         if count is not None and len(found) != count:
-            raise malformed(f"a column has {len(found)} cells for {count} rows")
+            raise table_malformed(f"a column has {len(found)} cells for {count} rows")
         return found
 
     def few(self, values: Sequence[Any], numbers: bytes, count: int, *, is_inner: bool) -> list[Any]:
@@ -160,7 +160,7 @@ class ColumnReader:
 
     def ragged(self, lengths: Sequence[int], items: Any) -> list[Any]:
         if any(length < 0 for length in lengths):
-            raise malformed("tuples of impossible lengths")
+            raise table_malformed("tuples of impossible lengths")
         cells = self.cells(items, sum(lengths), is_inner=True)
         made: list[Any] = []
         start = 0
@@ -193,27 +193,27 @@ def weight(value: Any) -> int:
 def array_of(value: Any, what: str) -> tuple[Any, ...]:
     if is_tuple(value):
         return value
-    raise malformed(f"{what} should be an array")
+    raise table_malformed(f"{what} should be an array")
 
 
 def unpack(data: bytes) -> Any:
     try:
         return msgpack.unpackb(data, use_list=False, raw=False, strict_map_key=False, ext_hook=opened)
     except (ValueError, RecursionError, msgpack.UnpackException) as exc:
-        raise malformed(str(exc) or type(exc).__name__) from exc
+        raise table_malformed(str(exc) or type(exc).__name__) from exc
 
 
 def opened(code: int, data: bytes) -> Any:
     """A map from its pairs."""
     if code != MAP:
-        raise malformed(f"extension {code} is unknown")
+        raise table_malformed(f"extension {code} is unknown")
     unpacker = msgpack.Unpacker(use_list=False, raw=False, strict_map_key=False, ext_hook=opened)
     unpacker.feed(data)
     items = list(unpacker)
     return dict(zip(items[0::2], items[1::2], strict=True))
 
 
-def malformed(why: str) -> EncodingError:
+def table_malformed(why: str) -> EncodingError:
     return EncodingError(
         code="encoding_malformed",
         problem=f"the bytes are no tables in canonical form: {why}",

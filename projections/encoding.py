@@ -300,7 +300,7 @@ def joined(form: Form, parts: Sequence[EncodedColumn], *, count: bool = False) -
     """A form of several columns, or of one array of columns."""
     data = [part.data for part in parts]
     if count:
-        data = [b"".join((header(len(parts)), *data))]
+        data = [b"".join((array_start(len(parts)), *data))]
     return EncodedColumn(written(form, *data), any(part.is_labelled for part in parts))
 
 
@@ -322,7 +322,7 @@ def few_of(values: Sequence[Any], places: Iterable[int] | bytes) -> EncodedColum
     return EncodedColumn(written(Form.FEW, held, pack(numbers)))
 
 
-def header(count: int) -> bytes:
+def array_start(count: int) -> bytes:
     """What comes before the members of an array."""
     return bytes([0x90 + count]) if count < 16 else b"\xdc" + count.to_bytes(2, "big")
 

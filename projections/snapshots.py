@@ -59,7 +59,7 @@ def encode(folds: Sequence[Fold[Any]], snapshot: Snapshot) -> bytes | None:
     """A snapshot as bytes; None where a head holds what has no exact stored form."""
     try:
         states = [
-            [[form.stored(value) for form, value in zip(fold.split.forms.values(), head, strict=True)], lengths]
+            [[stored.tuples_of(value) for stored, value in zip(fold.split.stored.values(), head, strict=True)], lengths]
             for fold, head, lengths in zip(folds, snapshot.heads, snapshot.lengths, strict=True)
         ]
         return bytes(msgpack.packb([snapshot.at, states], strict_types=True, default=as_array))
@@ -78,7 +78,7 @@ def decode(folds: Sequence[Fold[Any]], data: bytes) -> Snapshot:
     """The snapshot of these folds that ``encode`` wrote."""
     at, states = msgpack.unpackb(data, use_list=False)
     heads = [
-        tuple([form.read(value) for form, value in zip(fold.split.forms.values(), values, strict=True)])
+        tuple([stored.value_of(value) for stored, value in zip(fold.split.stored.values(), values, strict=True)])
         for fold, (values, _) in zip(folds, states, strict=True)
     ]
     return Snapshot(at, tuple(heads), tuple([lengths for _, lengths in states]))

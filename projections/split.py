@@ -104,7 +104,7 @@ def moves() -> Any:
     return attrs.field(factory=new_dict, metadata={HOW: Log()})
 
 
-class Form:
+class Stored:
     """What a field of the head may hold, and how it is stored: a list as an array, a dict as an array of pairs."""
 
     def __init__(self, hint: Any) -> None:
@@ -119,7 +119,7 @@ class Form:
     def is_container(self) -> bool:
         return self.origin in (list, dict)
 
-    def stored(self, value: Any) -> Any:
+    def tuples_of(self, value: Any) -> Any:
         """The value as plain tuples.
 
         Raises:
@@ -130,10 +130,10 @@ class Form:
         elif self.origin is dict:
             value = tuple(value.items())
         if not self.fits(value):
-            raise TypeError(f"a {type(value).__name__} where the head has another form")
+            raise TypeError(f"a {type(value).__name__} where the head has something else")
         return value
 
-    def read(self, stored: Any) -> Any:
+    def value_of(self, stored: Any) -> Any:
         """The value from plain tuples."""
         if self.origin is list:
             return list(stored)
@@ -163,16 +163,16 @@ class Split:
         hints = typing.get_type_hints(state)
         self.state = state
         self.how: dict[str, Any] = {}
-        self.forms: dict[str, Form] = {}
+        self.stored: dict[str, Stored] = {}
         for field in attrs.fields(state):
             how = field.metadata.get(HOW)
-            form = Form(hints[field.name])
-            if how is None and (form.is_container or not is_plain(hints[field.name])):
+            stored = Stored(hints[field.name])
+            if how is None and (stored.is_container or not is_plain(hints[field.name])):
                 raise TypeError(f"{state.__qualname__}.{field.name} does not say how it changes")
             self.how[field.name] = Head() if how is None else how
             if isinstance(self.how[field.name], Head):
-                self.forms[field.name] = form
-        self.head: tuple[str, ...] = tuple(self.forms)
+                self.stored[field.name] = stored
+        self.head: tuple[str, ...] = tuple(self.stored)
         self.grown = tuple(name for name, how in self.how.items() if isinstance(how, Appended | Overwritten))
         for name, how in self.how.items():
             named = how.rows if isinstance(how, FirstOf) else how.log if isinstance(how, Overwritten) else name

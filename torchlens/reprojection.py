@@ -20,7 +20,7 @@ from journal import Journal, StreamInfo, open_for_reading
 from journal.errors import TorchLensError
 from projections import comparison
 from projections.canonical import pack, plain
-from projections.comparison import Change
+from projections.comparison import Change, TableDifference
 from projections.decoding import PackedTable
 from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
@@ -161,27 +161,27 @@ def reproject(path: str | os.PathLike[str], *, check: bool = False) -> Reproject
 
 def reproject_watched(path: str | os.PathLike[str], *, check: bool, watch: Watch) -> Reprojection:
     """``reproject``, with ``watch`` told of each capture when it is its turn."""
-    findings = Findings()
+    differences = Differences()
     journal = open_for_reading(path)
     try:
         cache = cache_of(journal)
         twins = Twins()
         captures = [
-            folded_anew(journal, info, cache, twins, findings, check=check) for info in watch(captures_in(journal))
+            folded_anew(journal, info, cache, twins, differences, check=check) for info in watch(captures_in(journal))
         ]
     finally:
         journal.close()
-    return Reprojection(os.fspath(path), tuple(captures), tuple(findings.listed), findings.count)
+    return Reprojection(os.fspath(path), tuple(captures), tuple(differences.listed), differences.count)
 
 
-class Findings:
+class Differences:
     """Differences, counted, the first of them listed."""
 
     def __init__(self) -> None:
         self.listed: list[Difference] = []
         self.count = 0
 
-    def add(self, info: StreamInfo, found: Iterable[comparison.Difference]) -> None:
+    def add(self, info: StreamInfo, found: Iterable[TableDifference]) -> None:
         for one in found:
             self.count += 1
             if len(self.listed) < MOST_DIFFERENCES:
@@ -203,7 +203,7 @@ def brief(cell: Any) -> Any:
 
 
 def folded_anew(
-    journal: Journal, info: StreamInfo, cache: FileCache | None, twins: Twins, findings: Findings, *, check: bool
+    journal: Journal, info: StreamInfo, cache: FileCache | None, twins: Twins, differences: Differences, *, check: bool
 ) -> ReprojectedCapture:
     """One capture folded, compared and, unless only checked, kept."""
     stream, name = int(info.stream), info.opened.label
@@ -217,9 +217,9 @@ def folded_anew(
             made = ReprojectedCapture(stream, name, info.head, status, now.fingerprint)
         else:
             then = now if receipt.head == info.head else fold(journal, info, receipt.head, twins)
-            before = findings.count
+            before = differences.count
             if receipt.fingerprint != then.fingerprint:
-                findings.add(info, differing(cache, stream, receipt, then))
+                differences.add(info, differing(cache, stream, receipt, then))
             made = ReprojectedCapture(
                 stream,
                 name,
@@ -229,7 +229,7 @@ def folded_anew(
                 receipt.fingerprint,
                 receipt.head,
                 receipt.written_by,
-                findings.count - before,
+                differences.count - before,
             )
         if not check and not (made.status == "equal" and made.stored_head == info.head):
             keep(cache, stream, now)
@@ -238,22 +238,22 @@ def folded_anew(
         return ReprojectedCapture(stream, name, info.head, "failed", code=exc.code, problem=exc.problem)
 
 
-def differing(cache: FileCache, stream: int, receipt: Receipt, result: Result) -> Iterator[comparison.Difference]:
+def differing(cache: FileCache, stream: int, receipt: Receipt, result: Result) -> Iterator[TableDifference]:
     """What differs between a kept result and one of the same events now."""
     kept = kept_tables(cache, stream, receipt, result)
     for name in receipt.tables:
         if name not in result.encoded:
-            yield comparison.Difference(name, None, None, "removed")
+            yield TableDifference(name, None, None, "removed")
     for name, encoded in result.encoded.items():
         if name not in receipt.tables:
-            yield comparison.Difference(name, None, None, "added")
+            yield TableDifference(name, None, None, "added")
         elif receipt.tables[name][1] != encoded.summary.digest():
             yield from differing_in(kept.get(name), name, result)
 
 
-def differing_in(before: PackedTable | None, name: str, result: Result) -> Iterator[comparison.Difference]:
+def differing_in(before: PackedTable | None, name: str, result: Result) -> Iterator[TableDifference]:
     """The cells that differ in one table; the table alone where its cells are not there to be compared."""
-    whole = comparison.Difference(name, None, None, "changed")
+    whole = TableDifference(name, None, None, "changed")
     if before is None:
         yield whole
         return

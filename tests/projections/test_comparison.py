@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import CaptureTables, build
-from projections.comparison import LABEL_FIELDS, Difference, differences
+from projections.comparison import LABEL_FIELDS, TableDifference, differences
 from projections.decoding import PackedTable, unpack_table
 from projections.encoding import Encoder, packed
 from projections.ops import OPS
@@ -61,7 +61,7 @@ def test_just_the_cells_that_differ_are_told(given: tuple[list[Any], list[Any], 
         found = list(differences(with_column(patch, "event", before), with_column(patch, "event", after)))
     labels = ["input_1", *[f"relu_{row}_{row}" for row in range(1, len(before) - 1)], "output_1"]
     assert found == [
-        Difference("ops", labels[row], "event", "changed", before[row], after[row])
+        TableDifference("ops", labels[row], "event", "changed", before[row], after[row])
         for row in range(len(before))
         if different(before[row], after[row])
     ]
@@ -80,8 +80,8 @@ def test_a_field_of_one_side_alone_is_told_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(build, "OPS", {name: maker for name, maker in columns.items() if name != "address"})
     other = ops("relu", "tanh")
     assert list(differences(plain, other)) == [
-        Difference("ops", None, "address", "removed"),
-        Difference("ops", None, "colour", "added"),
+        TableDifference("ops", None, "address", "removed"),
+        TableDifference("ops", None, "colour", "added"),
     ]
     assert {(one.field, one.change) for one in differences(other, plain)} == {
         ("address", "added"),
@@ -91,18 +91,18 @@ def test_a_field_of_one_side_alone_is_told_once(monkeypatch: pytest.MonkeyPatch)
 
 def test_with_as_many_records_as_before_each_is_compared_with_the_one_in_its_place() -> None:
     found = list(differences(ops("relu", "tanh"), ops("relu", "sigmoid")))
-    assert Difference("ops", "sigmoid_1_2", "label", "changed", "tanh_1_2", "sigmoid_1_2") in found
-    assert Difference("ops", "relu_1_1", "children", "changed", ("tanh_1_2",), ("sigmoid_1_2",)) in found
+    assert TableDifference("ops", "sigmoid_1_2", "label", "changed", "tanh_1_2", "sigmoid_1_2") in found
+    assert TableDifference("ops", "relu_1_1", "children", "changed", ("tanh_1_2",), ("sigmoid_1_2",)) in found
     assert {one.change for one in found} == {"changed"}
 
 
 def test_with_other_records_each_is_compared_with_the_one_of_its_label() -> None:
     found = list(differences(ops("relu", "tanh"), ops("relu", "tanh", "cos")))
     whole = [one for one in found if one.field is None]
-    assert whole == [Difference("ops", "cos_1_3", None, "added")]
-    assert Difference("ops", "output_1", "parents", "changed", ("tanh_1_2",), ("cos_1_3",)) in found
+    assert whole == [TableDifference("ops", "cos_1_3", None, "added")]
+    assert TableDifference("ops", "output_1", "parents", "changed", ("tanh_1_2",), ("cos_1_3",)) in found
     back = list(differences(ops("relu", "tanh", "cos"), ops("relu", "tanh")))
-    assert [one for one in back if one.field is None] == [Difference("ops", "cos_1_3", None, "removed")]
+    assert [one for one in back if one.field is None] == [TableDifference("ops", "cos_1_3", None, "removed")]
 
 
 def test_the_field_that_names_a_record_is_there_in_every_table() -> None:
