@@ -41,7 +41,7 @@ import torchlens as tl  # noqa: E402 (this tree's, also where it is not installe
 from journal import Journal, StreamInfo, open_for_reading  # noqa: E402
 from projections import Projector  # noqa: E402
 from projections.twins import Twins  # noqa: E402
-from torchlens import results  # noqa: E402
+from torchlens import folded  # noqa: E402
 from torchlens.source import StreamSource  # noqa: E402
 
 WAYS: Final = ("read", "fold", "alone", "check", "store")
@@ -69,7 +69,7 @@ def fold(journal: Journal, info: StreamInfo) -> None:
 
 
 def alone(journal: Journal, info: StreamInfo) -> None:
-    results.fold(journal, info, info.head, Twins())
+    folded.fold(journal, info, info.head, Twins())
 
 
 def least(run: Callable[[], object], rounds: int) -> float:

@@ -24,8 +24,9 @@ from projections.comparison import Change, TableDifference
 from projections.decoding import PackedTable
 from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
+from torchlens.folded import Result, fold, unpacked
 from torchlens.journal_view import captures_in
-from torchlens.results import Receipt, Result, find, fold, keep, kept_tables, unpacked
+from torchlens.results import Receipt, find, keep, kept_tables
 from torchlens.tabular import frame_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class Difference:
     after: Any
 
 
+FIELDS: Final = tuple([field.name for field in attrs.fields(Difference)])
+
+
 @attrs.frozen
 class ReprojectedCapture:
     """How folding one capture anew went.
@@ -101,9 +105,6 @@ class ReprojectedCapture:
     num_differences: int = 0
     code: str | None = None
     problem: str | None = None
-
-
-FIELDS: Final = ("stream", "capture", "table", "record", "field", "change", "before", "after")
 
 
 @attrs.frozen

@@ -1,37 +1,35 @@
 """The tables of a capture as they are kept beside its journal, and the receipt that says what they were made of.
 
-Gives  a capture folded into canonical form; that kept in a cache; and what was kept, found again.
+Gives  a folded capture kept in a cache; and what was kept, found again.
 Rule   tables and receipt are kept under stream, head and the version of the canonical form, each table with its own
        version beside it. The receipt is written last; what it does not speak of is not read. It is a file of its own,
        since it is all that is read where nothing differs.
 Rule   a result is of a stream if it was opened at the moment that the receipt names, and its last event happened when
        the receipt says: a number alone may have been given anew after a power cut.
+Not    folding (folded.py), or where the bytes lie (cache.py).
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 import attrs
 
-from journal import Journal, StreamInfo
-from journal.events import Row
-from projections import CaptureTables, Projector, Source
+from journal import StreamInfo
+from projections import Source
 from projections.arguments import is_tuple
-from projections.canonical import VERSION, fingerprint_of, pack
+from projections.canonical import VERSION, pack
 from projections.decoding import MOST_CELLS, PackedTable, array_of, unpack, unpack_table
 from projections.encoding import EncodedTable, packed
 from projections.errors import EncodingError
-from projections.twins import Twins
-from torchlens import collector
 from torchlens.cache import CacheKey, FileCache
-from torchlens.source import StreamSource
+from torchlens.folded import Result, witness_of
 from torchlens.version import VERSION as PACKAGE_VERSION
 
-__all__ = ["Receipt", "Result", "find", "fold", "keep", "kept_tables", "unpacked"]
+__all__ = ["Receipt", "find", "keep", "kept_tables"]
 
 RECEIPT: Final = "receipt"
 TABLES: Final = "tables"
@@ -52,17 +50,6 @@ FAST: Final = 1
 
 
 @attrs.frozen
-class Result:
-    """A capture folded, in canonical form."""
-
-    tables: CaptureTables
-    encoded: Mapping[str, EncodedTable]
-    fingerprint: str
-    witness: tuple[int, int]
-    source: Source  # of its events
-
-
-@attrs.frozen
 class Receipt:
     """What a kept result was made of, and what it is."""
 
@@ -71,51 +58,6 @@ class Receipt:
     written_by: str
     fingerprint: str
     tables: Mapping[str, tuple[int, bytes]]  # version and digest, by name
-
-
-class OnceRead(StreamSource):
-    """A stream whose rows are read from the journal once, if they are few."""
-
-    FEW: Final = 1 << 13
-
-    def __init__(self, journal: Journal, info: StreamInfo, head: int) -> None:
-        super().__init__(journal, info.stream)
-        self.held: list[Row] | None = None
-        if head <= self.FEW:
-            self.held = [row for run in super().rows(0, head) for row in run]
-
-    def rows(self, start: int, stop: int | None = None) -> Iterator[Sequence[Row]]:
-        if self.held is None:
-            yield from super().rows(start, stop)
-        elif start < len(self.held):
-            yield self.held[start:stop]
-
-    def row(self, at: int) -> Row:
-        return super().row(at) if self.held is None else self.held[at]
-
-
-def fold(journal: Journal, info: StreamInfo, head: int, twins: Twins) -> Result:
-    """The first ``head`` events of a capture, folded and in canonical form.
-
-    Args:
-        journal: Where it is.
-        info: Its stream.
-        head: Number of events.
-        twins: The captures that were encoded before.
-
-    Raises:
-        JournalCorrupt, JournalError: what reading and folding raise.
-    """
-    with collector.paused():
-        source = OnceRead(journal, info, head)
-        tables = Projector(source).tables(head)
-        encoded = twins.encoded(source.held, tables)
-        fingerprint = fingerprint_of([table.summary for table in encoded.values()])
-        return Result(tables, encoded, fingerprint, witness_of(source, info, head), source)
-
-
-def witness_of(source: Source, info: StreamInfo, head: int) -> tuple[int, int]:
-    return info.opened.wall_time_ns, source.row(head - 1)[1]
 
 
 def keep(cache: FileCache, stream: int, result: Result) -> None:
@@ -215,8 +157,3 @@ def inflated(data: bytes, most: int) -> PackedTable | None:
     except (zlib.error, EncodingError):
         return None
     return table if inflate.eof else None
-
-
-def unpacked(encoded: EncodedTable) -> PackedTable:
-    """A table as it would come back from a cache."""
-    return unpack_table(packed(encoded))

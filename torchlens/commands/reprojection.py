@@ -12,13 +12,12 @@ import attrs
 
 from torchlens.commands.parsing import Commands
 from torchlens.commands.printing import cell, shown_progress, table_of, write_json, write_table
-from torchlens.reprojection import Difference, ReprojectedCapture, Reprojection, reproject_watched
+from torchlens.reprojection import FIELDS, Difference, ReprojectedCapture, Reprojection, reproject_watched
 
 FEW: Final = 20
 """Captures that get a line each; of more, the numbers are told."""
 
 CAPTURE_FIELDS: Final = ("stream", "name", "events", "status", "differences", "stored by", "stored at", "fingerprint")
-DIFFERENCE_FIELDS: Final = ("stream", "capture", "table", "record", "field", "change", "before", "after")
 
 
 def add(commands: Commands) -> None:
@@ -55,7 +54,7 @@ def show(found: Reprojection) -> None:
         if capture.status == "failed":
             sys.stdout.write(f"capture of stream {capture.stream}: {capture.problem} [{capture.code}]\n")
     if found.differences:
-        table = table_of(DIFFERENCE_FIELDS, right=("stream",))
+        table = table_of(FIELDS, right=("stream",))
         for one in found.differences:
             table.add_row(*map(cell, difference_cells(one)))
         write_table(table)
