@@ -50,7 +50,7 @@ from journal.events import (
     StreamOpened,
     ValueReread,
 )
-from journal.events.base import At, StreamId, Value
+from journal.events.base import At, Value
 from journal.events.template import HOLE, TUPLE
 from journal.protocol import Journal, StreamWriter
 
@@ -104,26 +104,24 @@ def any_event() -> st.SearchStrategy[Event]:
     return st.sampled_from(sorted(EVENTS_BY_NAME)).flatmap(lambda name: events_of(EVENTS_BY_NAME[name]))
 
 
-def opened(label: str | None = None) -> StreamOpened:
-    """A header to begin a capture's stream with."""
-    return StreamOpened(
-        kind="capture",
-        label=label,
-        tags=(),
-        parent=None,
-        branched_at=None,
-        wall_time_ns=1_700_000_000_000_000_000,
-        written_by="0.1.0",
-        environment=(("python", "3.11"), ("torch", "2.13")),
-    )
+def opened(label: str | None = None, **fields: Any) -> StreamOpened:
+    """A header to begin a capture's stream with; its fields as told, the others as any capture has them."""
+    usual: dict[str, Any] = {
+        "kind": "capture",
+        "label": label,
+        "tags": (),
+        "parent": None,
+        "branched_at": None,
+        "wall_time_ns": 1_700_000_000_000_000_000,
+        "written_by": "0.1.0",
+        "environment": (("python", "3.11"), ("torch", "2.13")),
+    }
+    return StreamOpened(**usual | fields)
 
 
 def branched(parent: int | None, at: int | None, label: str | None = None) -> StreamOpened:
     """A header to begin a branch with."""
-    point = None if at is None else At(at)
-    return attrs.evolve(
-        opened(label), kind="branch", parent=None if parent is None else StreamId(parent), branched_at=point
-    )
+    return opened(label, kind="branch", parent=parent, branched_at=at)
 
 
 # Whole captures -----------------------------------------------------------------------------------

@@ -27,13 +27,14 @@ sys.path.insert(0, str(ROOT))
 
 from tests.journal.killing import (  # noqa: E402 (this tree's, which is not installed)
     MODES,
-    Findings,
-    Nursery,
+    PROGRAMS,
+    TRACING,
+    WRITERS,
+    Tally,
     kill_at_calls,
     kill_at_random,
 )
-
-PROGRAMS = ("streams", "few", "traces")
+from tests.nursery import Nursery  # noqa: E402 (the same)
 
 
 def arguments() -> argparse.Namespace:
@@ -58,8 +59,8 @@ def main() -> int:
         table.add_column(heading, justify="left" if heading in ("program", "durability", "sync") else "right")
     table.add_column("events checked", justify="right")
     table.add_column("seconds", justify="right")
-    total = Findings()
-    with Nursery(torch="traces" in programs) as nursery:
+    total = Tally()
+    with Nursery(TRACING if "traces" in programs else WRITERS) as nursery:
         for program in programs:
             for mode in options.modes.split(","):
                 durability, sync = mode.split("/")

@@ -1,9 +1,9 @@
-"""The writer of ``killing.py`` that traces a model in a loop, and what its captures must have left."""
+"""The killed writer that traces a model in a loop, and what its captures must have left."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from journal.events import EVENTS_BY_NAME
-from tests.journal.killing import Job, Said
+from tests.journal.writers import telling
+from tests.nursery import Job, Said
 
 
 class Small(nn.Module):
@@ -36,8 +37,9 @@ def options_of(path: str, durability: str, sync: str) -> tl.JournalOptions:
     return tl.JournalOptions(path, durability=durability, sync=sync)  # type: ignore[arg-type]
 
 
-def write_traces(job: Job, say: Callable[..., None]) -> None:
+def write_traces(job: Job) -> None:
     """Without end: trace a step, keep the path open for some of the next ones, clean up."""
+    say = telling(job)
     torch.set_num_threads(1)
     torch.manual_seed(job.seed)
     model = Small()

@@ -1,6 +1,7 @@
 """A writer killed at any point: what was committed is there, in order, with its payloads, and the next may write.
 
-The writers and the check are those of ``killing.py``; ``tools/crash.py`` runs them for as long as one likes.
+The writers are those of ``writers.py``, the check is that of ``killing.py``; ``tools/crash.py`` runs both for as long
+as one likes.
 """
 
 from __future__ import annotations
@@ -17,29 +18,31 @@ from journal.events import BranchTaken
 from journal.payloads import SMALL_BYTES
 from tests.journal.killing import (
     MODES,
-    Findings,
-    Job,
-    Nursery,
-    append,
+    PROGRAMS,
+    TRACING,
+    WRITERS,
+    Tally,
     check,
     check_events,
-    header,
     kill_at_calls,
     kill_at_random,
 )
+from tests.journal.writers import append
+from tests.nursery import Job, Nursery
+from tests.strategies import opened
 
 SEED = 7
 
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery() as one:
+    with Nursery(WRITERS) as one:
         yield one
 
 
 @pytest.fixture(scope="module")
 def nursery_with_torch() -> Iterator[Nursery]:
-    with Nursery(torch=True) as one:
+    with Nursery(TRACING) as one:
         yield one
 
 
@@ -77,7 +80,7 @@ def test_a_killed_loop_of_traces_leaves_whole_captures_and_a_prefix_of_one(
 
 def written(path: Path) -> int:
     one = open_for_writing(path, sync="none")
-    writer = one.open_stream(header("7.0.0"))
+    writer = one.open_stream(opened("7.0.0"))
     for number in range(30):
         append(writer, 0, number)
     one.close()
@@ -87,17 +90,17 @@ def written(path: Path) -> int:
 def test_the_check_finds_what_is_missing_and_what_is_too_much(tmp_path: Path, nursery: Nursery) -> None:
     path = tmp_path / "run.journal"
     head = written(path)
-    assert check(str(path), (), head, Findings()) == head
+    assert check(str(path), (), head, Tally()) == head
     for before in (head - 1, head + 1):
         with pytest.raises(AssertionError, match="events, where a commit ended at"):
-            check(str(path), (), before, Findings())
+            check(str(path), (), before, Tally())
 
 
 def test_the_check_finds_a_gap_and_a_torn_payload(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
     written(path)
     one = open_for_writing(path, sync="none")
-    writer = one.open_stream(header("7.0.1"))
+    writer = one.open_stream(opened("7.0.1"))
     append(writer, 0, 1)  # number 0 is missing
     with pytest.raises(AssertionError):
         check_events(one)
@@ -126,7 +129,7 @@ def test_a_writer_killed_before_its_first_commit_leaves_a_journal_that_can_be_wr
     made.close()
     (path / "segments" / "000000.seg").write_bytes(bytes(2 * SMALL_BYTES))
     one = open_for_writing(path)
-    writer = one.open_stream(header("7.0.0"))
+    writer = one.open_stream(opened("7.0.0"))
     append(writer, 0, 0)
     one.close()
     reading = open_for_reading(path)
@@ -146,7 +149,7 @@ def test_a_writer_killed_before_the_first_page_leaves_what_can_be_made_again(tmp
 
 def test_a_second_writing_process_is_refused_until_the_first_is_gone(tmp_path: Path, nursery: Nursery) -> None:
     path = tmp_path / "run.journal"
-    child = nursery.start(Job(str(path), f"{path}.said", "streams", "batch", "none", SEED))
+    child = nursery.start(Job(str(path), f"{path}.said", PROGRAMS["streams"], "batch", "none", SEED))
     child.wait_for("committed")
     os.kill(child.pid, signal.SIGSTOP)  # so that it does not let go by itself
     with pytest.raises(JournalError) as refused:
@@ -166,7 +169,7 @@ def test_a_second_writing_process_is_refused_until_the_first_is_gone(tmp_path: P
 
 def test_a_reader_follows_a_writer_in_another_process(tmp_path: Path, nursery: Nursery) -> None:
     path = tmp_path / "run.journal"
-    child = nursery.start(Job(str(path), f"{path}.said", "streams", "batch", "none", SEED))
+    child = nursery.start(Job(str(path), f"{path}.said", PROGRAMS["streams"], "batch", "none", SEED))
     said = child.wait_for("committed")
     reading = open_for_reading(path)
     heads = []
@@ -209,7 +212,7 @@ def test_bytes_that_did_not_reach_the_disk_read_as_lost_or_damaged_and_the_event
     sizes = [(4096 * number) % 70_000 + 1 for number in range(60)]
     payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)]
     one = open_for_writing(path, sync="events")
-    writer = one.open_stream(header("power"))
+    writer = one.open_stream(opened("power"))
     for number, data in enumerate(payloads):
         writer.keep(data)
         writer.append(BranchTaken(value=number, result=True, site=0, call=0))
@@ -232,7 +235,7 @@ def test_bytes_that_did_not_reach_the_disk_read_as_lost_or_damaged_and_the_event
     reading.close()
     assert answers == AFTER[damage]
     next_writer = open_for_writing(path)  # what is named is not cut off, and what comes next is whole
-    writer = next_writer.open_stream(header("after"))
+    writer = next_writer.open_stream(opened("after"))
     writer.keep(b"whole")
     writer.append(BranchTaken(value=0, result=True, site=0, call=0))
     assert bytes(next_writer.payload(writer.stream, 0)) == b"whole"

@@ -1,4 +1,4 @@
-"""Models that end their process, each in another kind of call. Run in a process made for it, by ``killing.Nursery``."""
+"""Models that end their process, each in another kind of call. Run in a process made for it, by a ``Nursery``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
-from tests.journal.killing import Job
+from tests.nursery import Job
 
 
 def crash(*_: object) -> Any:

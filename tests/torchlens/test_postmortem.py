@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from journal.events import FunctionSeen, OpExecuted, OpLeft, OpRaised, OpStarted
-from tests.journal.killing import Job, Nursery
+from tests.nursery import Job, Nursery
 from torchlens.cli import main
 from torchlens.ending import Postmortem
 
@@ -29,7 +29,7 @@ DYING = "tests.torchlens.dying"
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    with Nursery(torch=True) as one:
+    with Nursery(DYING) as one:
         yield one
 
 
