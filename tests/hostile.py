@@ -22,7 +22,7 @@ import lmdb
 import msgpack
 
 from journal import At, LmdbJournal, Row, Seq, StreamId, TorchLensError, open_for_reading
-from journal.events import StreamOpened, event_class
+from journal.events import event_class
 from journal.sharing import OPEN
 from journal.wire import FORMAT, Chunk, Located
 from projections import invariants
@@ -121,13 +121,6 @@ def edited(path: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
     with env.begin(write=True) as txn:
         yield txn, databases
     env.close()
-
-
-def header(**fields: Any) -> StreamOpened:
-    """The first event of a stream, with some fields as told."""
-    plain: dict[str, Any] = dict.fromkeys(("label", "parent", "branched_at"))
-    plain |= {"kind": "capture", "tags": (), "wall_time_ns": 0, "written_by": "9.9", "environment": ()}
-    return StreamOpened(**plain | fields)
 
 
 # Changing sound ones -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-PATIENCE: Final = 60
+PATIENCE: Final = 300
 """Seconds after which a program that should have ended has not, on a machine that is busy."""
 
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from journal import Event, LmdbJournal, checks, upcasting, wire
-from journal.events import StreamOpened, base
+from journal.events import base
 from journal.upcasting import upcaster
+from tests.strategies import opened
 
 NAME = "tested"
 
@@ -75,18 +76,11 @@ def forget() -> None:
         cached.cache_clear()
 
 
-def opened(written_by: str) -> StreamOpened:
-    nothing: dict[str, Any] = dict.fromkeys(("label", "parent", "branched_at"))
-    return StreamOpened(
-        **nothing, kind="capture", tags=(), wall_time_ns=0, written_by=written_by, environment=(("python", "3"),)
-    )
-
-
 def append(path: str, version: int) -> None:
     """As a process of that version: append a stream with three of the event."""
     cls: Any = register(version)
     journal = LmdbJournal(path)
-    writer = journal.open_stream(opened(f"0.{version}"))
+    writer = journal.open_stream(opened(written_by=f"0.{version}"))
     for time_ns in (10, 20, 30):
         writer.append(cls(**STORED[version]), time_ns)
     writer.close()

@@ -26,16 +26,7 @@ def branch(number: int) -> BranchTaken:
 
 def long_header(label: str) -> StreamOpened:
     """A header that takes a page of its own."""
-    return StreamOpened(
-        kind="capture",
-        label=label,
-        tags=(),
-        parent=None,
-        branched_at=None,
-        wall_time_ns=1,
-        written_by="0.1.0",
-        environment=(("text", label * 5000),),
-    )
+    return opened(label, environment=(("text", label * 5000),))
 
 
 def write_small(path: Path) -> None:
@@ -74,7 +65,7 @@ def entries(path: Path, database: bytes) -> list[tuple[bytes, bytes]]:
 
 def put(path: Path, database: bytes, *changes: tuple[bytes, bytes | None]) -> None:
     """Change entries behind the journal's back; None removes one."""
-    with lmdb.open(str(path), max_dbs=16) as env:
+    with lmdb.open(str(path), max_dbs=16, map_size=64 << 20) as env:
         found = env.open_db(database, create=False)
         with env.begin(write=True) as txn:
             for key, value in changes:

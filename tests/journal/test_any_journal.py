@@ -51,11 +51,8 @@ from journal.events import (
 )
 from journal.lifecycle import CAPTURE_INPUTS, state_after
 from journal.stream_writer import Writer
+from tests.journal.small import branch
 from tests.strategies import any_event, branched, capture_streams, opened, payload_bytes, payloads_named, write_stream
-
-
-def branch(number: int) -> BranchTaken:
-    return BranchTaken(value=number, result=True, site=0, call=0)
 
 
 def branch_row(number: int) -> tuple[Any, ...]:

@@ -7,29 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import pytest
 
-from journal import At, JournalError, LmdbJournal, Seq, StreamId, open_for_reading, open_for_writing
+from journal import At, LmdbJournal, Seq, StreamId, open_for_reading, open_for_writing
 from journal.events import BranchTaken, StreamOpened
 from journal.lmdb_layout import ONE, TWO
 from journal.wire import ChunkPacker
+from tests.journal.small import branch, code_of, put
 from tests.strategies import branched, opened
-
-
-def branch(number: int) -> BranchTaken:
-    return BranchTaken(value=number, result=True, site=0, call=0)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "run.journal"
-
-
-def code_of(act: Callable[[], object]) -> str:
-    with pytest.raises(JournalError) as refused:
-        act()
-    return refused.value.code
 
 
 def test_a_branch_is_opened_on_a_stream_of_an_earlier_process_and_read_by_a_later_one(path: Path) -> None:
@@ -63,13 +53,13 @@ def put_headers(path: Path, headers: list[tuple[StreamOpened, int]]) -> None:
     writer.append(branch(2))
     one.close()
     packer = ChunkPacker()
-    with lmdb.open(str(path), max_dbs=16, map_size=64 << 20) as env:
-        events, index = (env.open_db(name, create=False) for name in (b"events", b"index"))
-        with env.begin(write=True) as txn:
-            for number, (header, at) in enumerate(headers, start=1):
-                chunk = packer.chunk([header.row(0)], Seq(2 + number), StreamId(number), At(at), 0, ())
-                txn.put(ONE.pack(2 + number), chunk.data, db=events)
-                txn.put(TWO.pack(number, at), TWO.pack(2 + number, 1), db=index)
+    chunks, places = [], []
+    for number, (header, at) in enumerate(headers, start=1):
+        chunk = packer.chunk([header.row(0)], Seq(2 + number), StreamId(number), At(at), 0, ())
+        chunks.append((ONE.pack(2 + number), chunk.data))
+        places.append((TWO.pack(number, at), TWO.pack(2 + number, 1)))
+    put(path, b"events", *chunks)
+    put(path, b"index", *places)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +112,7 @@ def test_a_made_up_chain_of_any_length_is_read_in_bounded_time(path: Path) -> No
 
 def test_a_branch_of_a_damaged_stream_tells_of_the_damage(path: Path) -> None:
     put_headers(path, [(branched(0, 2), 2)])
-    with lmdb.open(str(path), max_dbs=16) as env:
-        events = env.open_db(b"events", create=False)
-        with env.begin(write=True) as txn:
-            txn.put(ONE.pack(1), b"damaged", db=events)
+    put(path, b"events", (ONE.pack(1), b"damaged"))
     reading = open_for_reading(path)
     assert code_of(lambda: list(reading.events(StreamId(1)))) == "chunk_checksum"
     assert [one.at for one in reading.events(StreamId(1), 2)] == [2]

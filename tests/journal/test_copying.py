@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,14 @@ import journal.copying
 import journal.payloads
 from journal import Event, Journal, JournalError, LmdbJournal, MemoryJournal, Row, StreamId, open_for_reading
 from journal.copying import copy_streams
-from journal.events import BranchTaken, StreamOpened
+from journal.events import StreamOpened
 from journal.stream_writer import Writer
 from journal.user import JournalUser
 from journal.wire import Envelope, packed_rows
+from tests.journal.small import branch, code_of
 from tests.strategies import branched, capture_streams, opened, payload_bytes, payloads_named, write_stream
 
 ROOT = Path(__file__).parents[2]
-
-
-def branch(number: int) -> BranchTaken:
-    return BranchTaken(value=number, result=True, site=0, call=0)
-
-
-def code_of(act: Callable[[], object]) -> str:
-    with pytest.raises(JournalError) as refused:
-        act()
-    return refused.value.code
 
 
 def new(where: str, path: Path) -> Any:

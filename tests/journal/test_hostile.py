@@ -24,12 +24,13 @@ from hypothesis import strategies as st
 from journal import At, JournalError, LmdbJournal, Seq, StreamId, open_for_reading
 from journal.events import BranchTaken, CodeSeen, StreamOpened
 from journal.wire import FORMAT, MAX_CHUNK_BYTES, MAX_CHUNK_ROWS, Chunk, Located
-from tests.hostile import Outcomes, chunk, edited, header, let_go, read_journal, sealed, write, writing
+from tests.hostile import Outcomes, chunk, edited, let_go, read_journal, sealed, write, writing
+from tests.strategies import opened
 
 ROOT = Path(__file__).resolve().parents[2]
 
 BRANCH = BranchTaken(value=1, result=True, site=2, call=3)
-OPENED = header().row(0)
+OPENED = opened().row(0)
 TABLE = ((BranchTaken.type_id, "branch_taken", 1),)
 PLACE = (0, 0, 0, 4, b"d" * 16)
 
@@ -185,16 +186,16 @@ def test_numbers_of_any_size_are_only_numbers(
 
 
 HEADERS: dict[str, StreamOpened] = {
-    "its own parent": header(kind="branch", parent=1, branched_at=1),
-    "a parent that comes later": header(kind="branch", parent=2, branched_at=1),
-    "a parent that is not there": header(kind="branch", parent=99, branched_at=1),
-    "a negative parent": header(kind="branch", parent=-1, branched_at=1),
-    "a parent without a place": header(kind="branch", parent=0, branched_at=None),
-    "no parent": header(kind="branch", parent=None, branched_at=1),
-    "a place that the parent never had": header(kind="branch", parent=0, branched_at=2**62),
-    "a negative place": header(kind="branch", parent=0, branched_at=-5),
-    "a parent beyond 63 bits": header(kind="branch", parent=2**64 - 1, branched_at=2**64 - 1),
-    "a capture with a parent": header(kind="capture", parent=1, branched_at=1),
+    "its own parent": opened(kind="branch", parent=1, branched_at=1),
+    "a parent that comes later": opened(kind="branch", parent=2, branched_at=1),
+    "a parent that is not there": opened(kind="branch", parent=99, branched_at=1),
+    "a negative parent": opened(kind="branch", parent=-1, branched_at=1),
+    "a parent without a place": opened(kind="branch", parent=0, branched_at=None),
+    "no parent": opened(kind="branch", parent=None, branched_at=1),
+    "a place that the parent never had": opened(kind="branch", parent=0, branched_at=2**62),
+    "a negative place": opened(kind="branch", parent=0, branched_at=-5),
+    "a parent beyond 63 bits": opened(kind="branch", parent=2**64 - 1, branched_at=2**64 - 1),
+    "a capture with a parent": opened(kind="capture", parent=1, branched_at=1),
 }
 
 
@@ -212,7 +213,7 @@ def test_a_stream_of_an_impossible_parent_is_read_or_refused(tmp_path: Path, wha
 def test_streams_that_are_each_others_parents_are_read_or_refused(tmp_path: Path) -> None:
     with writing(tmp_path / "j") as made:
         for stream, parent in enumerate((1, 0, 3, 4, 2)):
-            made.rows([header(kind="branch", parent=parent, branched_at=2).row(0), BRANCH.row(1)], stream=stream)
+            made.rows([opened(kind="branch", parent=parent, branched_at=2).row(0), BRANCH.row(1)], stream=stream)
     read_journal(tmp_path / "j")
 
 
@@ -271,7 +272,7 @@ def test_an_entry_that_is_made_up_is_read_around_or_refused(tmp_path: Path, what
     found = Outcomes()
     again = found.of("write", lambda: LmdbJournal(path))
     if again is not None:
-        found.of("append", lambda: again.open_stream(header()).close())
+        found.of("append", lambda: again.open_stream(opened()).close())
         found.of("close", again.close)
     let_go(path)
     read_journal(path)
@@ -347,7 +348,7 @@ def written_to(path: Path) -> Outcomes:
     found = Outcomes()
     journal = found.of("write", lambda: LmdbJournal(path, sync="none"))
     if journal is not None:
-        writer = found.of("begin", lambda: journal.open_stream(header()))
+        writer = found.of("begin", lambda: journal.open_stream(opened()))
         if writer is not None:
             found.of("keep", lambda: writer.keep(b"x" * 100_000))
         found.of("close", journal.close)
@@ -410,7 +411,7 @@ def test_a_directory_may_be_reached_through_a_link(tmp_path: Path) -> None:
 def test_nothing_in_a_journal_is_run_or_looked_up_by_name(tmp_path: Path) -> None:
     """Files named like modules lie in the journal and in the working directory; names in it look like paths."""
     names = ("../../x", "/etc/passwd", "%s%n", "$(touch hit)", "`touch hit`", "__import__('os')", "\0")
-    rows = [header(label=name, tags=names, written_by=name).row(0) for name in names[:1]]
+    rows = [opened(label=name, tags=names, written_by=name).row(0) for name in names[:1]]
     rows += [CodeSeen(number=0, file=name, qualname=name, name=name, first_line=1, source=0).row(0) for name in names]
     path = write(tmp_path / "j", rows, [b"raise SystemExit('run')"])
     for name in ("lmdb", "msgpack", "xxhash", "attrs", "torch", "sitecustomize", "codec"):

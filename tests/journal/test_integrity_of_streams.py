@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import attrs
 import pytest
 
 from journal import Journal, LmdbJournal, MemoryJournal, StreamId, open_for_reading, open_for_writing
@@ -15,7 +14,7 @@ from journal.integrity import verify
 from journal.lmdb_layout import COPYING, ONE
 from journal.recovery import recover
 from tests.journal.small import put
-from tests.strategies import opened, payload_bytes
+from tests.strategies import branched, opened, payload_bytes
 
 HEAD = 40
 
@@ -34,11 +33,7 @@ def grown(journal: Journal) -> None:
     """A stream, two branches of it at different events, and a branch of a branch."""
     first = filled(journal, opened("first"), HEAD)
     for parent, at in ((first, 11), (first, HEAD + 1), (StreamId(1), 15)):
-        filled(journal, branch(parent, at), 9)
-
-
-def branch(parent: StreamId, at: int) -> StreamOpened:
-    return attrs.evolve(opened("branch"), kind="branch", parent=parent, branched_at=at)
+        filled(journal, branched(parent, at, "branch"), 9)
 
 
 def contents(path: Path) -> list[list[object]]:

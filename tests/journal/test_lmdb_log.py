@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
-import resource
 import shutil
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
@@ -29,13 +27,11 @@ from journal.lmdb_layout import COMMIT, ONE, TWO
 from journal.lmdb_opening import Sync
 from journal.sharing import OPEN, leave_dropped
 from journal.stream_writer import Writer
+from tests.disk import no_file_longer_than
+from tests.journal.small import branch, code_of, entries, put
 from tests.strategies import opened, payload_bytes
 
 ROOT = Path(__file__).parents[2]
-
-
-def branch(number: int) -> BranchTaken:
-    return BranchTaken(value=number, result=True, site=0, call=0)
 
 
 def fill(writer: Writer, count: int) -> None:
@@ -47,12 +43,6 @@ def committed(one: LmdbJournal) -> int:
     """Number of events that a reader in another process sees."""
     with one.environment.reading() as txn:
         return one.environment.last_commit(txn)[0]
-
-
-def code_of(act: Callable[[], object]) -> str:
-    with pytest.raises(JournalError) as refused:
-        act()
-    return refused.value.code
 
 
 def values(one: LmdbJournal, stream: int = 0) -> list[int]:
@@ -213,10 +203,7 @@ def test_a_newer_journal_is_refused_and_names_its_version(path: Path) -> None:
     writing = open_for_writing(path)
     writing.open_stream(opened())
     writing.close()
-    with lmdb.open(str(path), max_dbs=16) as env:
-        meta = env.open_db(b"meta")
-        with env.begin(write=True) as txn:
-            txn.put(b"format", ONE.pack(99), db=meta)
+    put(path, b"meta", (b"format", ONE.pack(99)))
     for open_it in (open_for_reading, open_for_writing):
         with pytest.raises(JournalError) as refused:
             open_it(path)
@@ -225,27 +212,18 @@ def test_a_newer_journal_is_refused_and_names_its_version(path: Path) -> None:
 
 
 def tamper(path: Path, what: str) -> None:
-    with lmdb.open(str(path), max_dbs=16) as env:
-        events, index, commits = (env.open_db(name, create=False) for name in (b"events", b"index", b"commits"))
-        with env.begin(write=True) as txn:
-            chunks = list(txn.cursor(db=events))
-            match what:
-                case "a chunk is missing":
-                    txn.delete(chunks[2][0], db=events)
-                case "a chunk is another one":
-                    txn.put(chunks[2][0], chunks[1][1], db=events)
-                case "a chunk has a wrong byte":
-                    txn.put(chunks[2][0], bytes([chunks[2][1][0] ^ 1]) + chunks[2][1][1:], db=events)
-                case "a chunk is empty":
-                    txn.put(chunks[2][0], b"", db=events)
-                case "a place is malformed":
-                    txn.put(TWO.pack(0, 1), b"short", db=index)
-                case "a place has no header":
-                    txn.put(TWO.pack(0, 0), TWO.pack(1, 1), db=index)
-                case "a stream is missing":
-                    txn.put(TWO.pack(3, 0), TWO.pack(0, 1), db=index)
-                case _:
-                    txn.put(ONE.pack(1 << 40), b"short", db=commits)
+    (_, before), (key, chunk) = entries(path, b"events")[1:3]
+    changes: dict[str, tuple[bytes, bytes, bytes | None]] = {
+        "a chunk is missing": (b"events", key, None),
+        "a chunk is another one": (b"events", key, before),
+        "a chunk has a wrong byte": (b"events", key, bytes([chunk[0] ^ 1]) + chunk[1:]),
+        "a chunk is empty": (b"events", key, b""),
+        "a place is malformed": (b"index", TWO.pack(0, 1), b"short"),
+        "a place has no header": (b"index", TWO.pack(0, 0), TWO.pack(1, 1)),
+        "a stream is missing": (b"index", TWO.pack(3, 0), TWO.pack(0, 1)),
+    }
+    database, *change = changes[what]
+    put(path, database, tuple(change))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +253,7 @@ def test_a_damaged_commit_stops_writing_and_not_reading(path: Path) -> None:
     writing = open_for_writing(path)
     fill(writing.open_stream(opened()), 3)
     writing.close()
-    tamper(path, "a commit is malformed")
+    put(path, b"commits", (ONE.pack(1 << 40), b"short"))
     assert code_of(lambda: open_for_writing(path)) == "journal_not_a_journal"
     reading = open_for_reading(path)
     assert values(reading) == [0, 1, 2]
@@ -334,15 +312,11 @@ def test_each_commit_carries_the_chain(path: Path) -> None:
             fill(writer, 300)
             writer.commit()
     one.close()
-    with lmdb.open(str(path), max_dbs=16, readonly=True) as env:
-        meta, events, commits = (env.open_db(name, create=False) for name in (b"meta", b"events", b"commits"))
-        with env.begin() as txn:
-            identity, chain, next_seq = txn.get(b"id", db=meta), bytes(32), 0
-            stored = dict(txn.cursor(db=events))
-            entries = list(txn.cursor(db=commits))
-            assert txn.get(b"state", db=meta) == b"sealed"
-    assert len(entries) == 6
-    for last, entry in entries:
+    meta, stored, commits = dict(entries(path, b"meta")), dict(entries(path, b"events")), entries(path, b"commits")
+    identity, chain, next_seq = meta[b"id"], bytes(32), 0
+    assert meta[b"state"] == b"sealed"
+    assert len(commits) == 6
+    for last, entry in commits:
         first, count, _, _, found = COMMIT.unpack(entry)
         assert first == next_seq
         assert ONE.unpack(last)[0] == first + count - 1
@@ -373,16 +347,6 @@ def test_all_flushes_payload_bytes_before_the_event_that_names_them(
 
 
 # When the disk refuses --------------------------------------------------------------------------------
-
-
-@contextmanager
-def no_file_longer_than(nbytes: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("durability", ["batch", "close", "event"])
@@ -676,14 +640,10 @@ def test_a_wrong_last_commit_cuts_off_no_payload(path: Path, field: int) -> None
     with_two_commits(path)
     segment = path / "segments" / "000000.seg"
     before = segment.read_bytes()
-    with lmdb.open(str(path), max_dbs=16) as env:
-        commits = env.open_db(b"commits", create=False)
-        with env.begin(write=True) as txn:
-            cursor = txn.cursor(db=commits)
-            assert cursor.last()
-            entry = list(COMMIT.unpack(cursor.value()))
-            entry[field] = bytes(32) if field == 4 else max(0, entry[field] - 1) if entry[field] else 1
-            txn.put(cursor.key(), COMMIT.pack(*entry), db=commits)
+    key, last = entries(path, b"commits")[-1]
+    entry = list(COMMIT.unpack(last))
+    entry[field] = bytes(32) if field == 4 else max(0, entry[field] - 1) if entry[field] else 1
+    put(path, b"commits", (key, COMMIT.pack(*entry)))
     assert code_of(lambda: open_for_writing(path)) == "commit_malformed"
     assert segment.read_bytes() == before
     reading = open_for_reading(path)
@@ -700,10 +660,7 @@ def test_segments_without_their_events_are_left_alone(path: Path) -> None:
 
 def test_a_stream_number_that_was_made_up_takes_no_memory(path: Path) -> None:
     with_two_commits(path)
-    with lmdb.open(str(path), max_dbs=16) as env:
-        index = env.open_db(b"index", create=False)
-        with env.begin(write=True) as txn:
-            txn.put(TWO.pack(1 << 60, 0), TWO.pack(0, 1), db=index)
+    put(path, b"index", (TWO.pack(1 << 60, 0), TWO.pack(0, 1)))
     reading = open_for_reading(path)
     assert code_of(reading.streams) == "stream_unknown"
     reading.close()

@@ -9,8 +9,6 @@ import resource
 import shutil
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +26,7 @@ from journal.recovery import recover
 from journal.sharing import OPEN
 from journal.wire import read_envelope
 from projections import Projector, fingerprint
+from tests.disk import no_file_longer_than
 from tests.journal.damaging import codes_of
 from tests.journal.small import branch, code_of, entries, flip, hashes, long_header, put, write_small
 from tests.strategies import capture_streams, opened, write_stream
@@ -419,16 +418,6 @@ def test_what_was_recovered_is_on_the_disk_when_recovery_ends(
     )
     assert recover(source, tmp_path / "new").payloads
     assert str(tmp_path / "new" / "segments" / "000000.seg") in flushed
-
-
-@contextmanager
-def no_file_longer_than(nbytes: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("nbytes", [0, 8192, 100_000, 200_000])

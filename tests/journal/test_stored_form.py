@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
@@ -28,6 +28,7 @@ from journal.events import (
 from journal.events.template import BIG_INT, DEEP, DICT, LONG_TEXT, OPAQUE, SET, TEXT
 from journal.wire import Chunk, ChunkPacker, Located, event_of, read_envelope
 from tests.journal import evolving
+from tests.journal.small import code_of
 from tests.strategies import any_event, events_of, opened
 
 BRANCH = BranchTaken(value=1, result=True, site=2, call=3)
@@ -50,12 +51,6 @@ def sealed(parts: object) -> bytes:
     """Any message, with the checksum of a chunk."""
     data: bytes = parts if isinstance(parts, bytes) else msgpack.packb(parts)
     return data + zlib.crc32(data).to_bytes(4, "little")
-
-
-def code_of(read: Callable[[], object]) -> str:
-    with pytest.raises(JournalError) as refused:
-        read()
-    return refused.value.code
 
 
 # Laws -----------------------------------------------------------------------------------------------

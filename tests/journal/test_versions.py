@@ -25,6 +25,7 @@ from projections.split import appended
 from tests.golden import GOLDENS, manifest
 from tests.hostile import chunk, edited, sealed
 from tests.journal import evolving
+from tests.strategies import opened
 from torchlens.facade import Trace
 from torchlens.source import StreamSource
 
@@ -142,7 +143,7 @@ def test_appending_at_the_latest_version_leaves_the_old_streams_as_they_were(tmp
     append_as(1, path)
     stored = chunks(path)
     journal = LmdbJournal(path)
-    writer = journal.open_stream(evolving.opened("0.3"))
+    writer = journal.open_stream(opened(written_by="0.3"))
     writer.append(tested(**evolving.STORED[LATEST]), 10)
     writer.close()
     journal.close()
@@ -203,7 +204,7 @@ def test_an_event_that_is_not_known_is_refused_and_names_the_version_of_its_stre
 def put(journal: Any, stream: int, written_by: str, types: Any) -> None:
     """A stream of a header and one event, which the types say is of another kind than it is here."""
     shelf = journal.shelf
-    for at, row in enumerate((evolving.opened(written_by).row(0), BRANCH.row(1))):
+    for at, row in enumerate((opened(written_by=written_by).row(0), BRANCH.row(1))):
         named = types if at else None
         data = chunk([row], seq=shelf.next_seq, stream=stream, at=at, types=named)
         shelf.add(Chunk(Seq(shelf.next_seq), StreamId(stream), At(at), 1, (), data))
@@ -229,7 +230,7 @@ def test_in_any_journal_the_version_of_the_very_stream_is_named(any_journal: Any
 
 def test_where_the_header_itself_is_newer_the_journal_says_who_wrote_it(any_journal: Any) -> None:
     shelf = any_journal.shelf
-    header = evolving.opened("9.1").row(0)
+    header = opened(written_by="9.1").row(0)
     data = chunk([header], seq=shelf.next_seq, types=((header[0], "stream_opened", 7),))
     shelf.add(Chunk(Seq(shelf.next_seq), StreamId(0), At(0), 1, (), data))
     shelf.written_by = "9.2"

@@ -15,7 +15,8 @@ from torch import nn
 
 import torchlens as tl
 from journal.events import BranchTaken
-from tests.hostile import chunk, header, writing
+from tests.hostile import chunk, writing
+from tests.strategies import opened
 from torchlens.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +98,7 @@ def test_a_capture_that_cannot_be_read_is_told_and_keeps_no_other_from_being_sho
     path = tmp_path / "mixed.journal"
     tl.trace(nn.ReLU(), torch.ones(2), journal=path, name="first").cleanup()
     with writing(path) as made:  # as a newer version of this package would
-        made.rows([header(label="newer", written_by="9.1").row(0)], stream=1)
+        made.rows([opened(label="newer", written_by="9.1").row(0)], stream=1)
         place = {"seq": made.shelf.next_seq, "stream": 1, "at": 1}
         made.add(chunk([BRANCH], **place, types=((BRANCH[0], "time_travelled", 1),)), 1, stream=1)
     tl.trace(nn.ReLU(), torch.ones(2), journal=path, name="last").cleanup()

@@ -43,7 +43,8 @@ from journal.events import (
     StreamOpened,
 )
 from tests import hostile
-from tests.hostile import asked, header, is_printable, mutated, read_journal, read_records, sound_streams, write
+from tests.hostile import asked, is_printable, mutated, read_journal, read_records, sound_streams, write
+from tests.strategies import opened
 from torchlens.printable import printable
 from torchlens.values import torch_dtype
 
@@ -111,7 +112,7 @@ def begun(
 ) -> list[Event]:
     """A capture up to its first op: one input, value 0, is given to the root."""
     return [
-        header(),
+        opened(),
         CaptureRequested(
             backend="torch", model_class="Net", model_qualname="models.Net", options=(), save="all", stop_after=None
         ),
@@ -231,8 +232,8 @@ ABSURD: dict[str, list[Event]] = {
     "names of right-to-left": [*begun([ROOT_MODULE, module("\u202eevil")]), entered(1), op(1, call=1)],
     "names that are paths": [*begun([ROOT_MODULE, module("../../../etc/passwd")], file="/etc/passwd"), op(1)],
     "names that are empty": [*begun([ROOT_MODULE, module("")], functions=("",)), entered(1), op(1, call=1)],
-    "only a header": [header()],
-    "headers all along": [header(), header(kind="branch", parent=0, branched_at=1), header()],
+    "only a header": [opened()],
+    "headers all along": [opened(), opened(kind="branch", parent=0, branched_at=1), opened()],
 }
 
 
@@ -282,7 +283,7 @@ def test_the_source_of_a_function_is_only_text(tmp_path: Path) -> None:
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
     name = "\x1b[31m\u202e\x07\x9b2J"
-    events = [header(label=name, tags=(name,), environment=((name, name),), written_by=name), *begun()[1:], op(1)]
+    events = [opened(label=name, tags=(name,), environment=((name, name),), written_by=name), *begun()[1:], op(1)]
     path = write(tmp_path / "j", rows_of(events))
     for command in ("info", "captures", "events", "ops"):
         for form in ((), ("--json",)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import journal.environment
 import journal.lmdb_opening
 import torchlens as tl
 from journal.errors import JournalError
+from tests.disk import no_file_longer_than
 
 ROOT = Path(__file__).resolve().parents[2]
 DURABILITIES = ("close", "batch", "event")
@@ -65,16 +65,6 @@ X = torch.linspace(-1, 1, 128 * 256).reshape(128, 256)
 
 
 # Three ways to have no room -------------------------------------------------------------------------------
-
-
-@contextmanager
-def no_file_longer_than(nbytes: int) -> Iterator[None]:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def mount(*arguments: str) -> bool:
