@@ -9,14 +9,13 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
-import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.programs import ROOT, run
+
 PACKAGES = ("journal", "projections", "torchlens")
 
 FORBIDDEN = {
@@ -145,12 +144,7 @@ def test_an_import_hidden_in_a_function_or_under_type_checking_is_found(tmp_path
 
 def test_journal_and_projections_load_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import journal, projections; print('torchlens' in sys.modules)"
-    assert run_python(code) == "False"
-
-
-def run_python(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    assert run(code).stdout == "False\n"
 
 
 # -- __all__ ------------------------------------------------------------------------------------

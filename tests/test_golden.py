@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +25,9 @@ from tests.golden import (
     portable_records,
     portable_streams,
 )
+from tests.programs import run, surroundings
 from torchlens.facade import Trace
 from torchlens.source import StreamSource
-
-ROOT = Path(__file__).resolve().parents[1]
 
 MACHINE = re.compile(rb"/(?:home|tmp|work|root|usr|opt|var|Users|private)/|site-packages|[A-Z]:\\")
 """What a path of somebody's machine looks like."""
@@ -86,10 +82,7 @@ sys.stdout.write(json.dumps(told))
 
 @pytest.mark.parametrize("where", SURROUNDINGS)
 def test_another_process_without_torch_finds_the_same(where: str, tmp_path: Path) -> None:
-    environment = {**os.environ, **SURROUNDINGS[where], "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", TELLS], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run(TELLS, cwd=tmp_path, env=surroundings(**SURROUNDINGS[where]))
     assert done.stderr == ""
     due = [captures for golden in GOLDENS for captures in [manifest(golden)["captures"]] * 2]
     assert json.loads(done.stdout) == due
@@ -107,8 +100,8 @@ def test_it_may_be_folded_at_once_by_chunk_or_event_by_event(store: str, tmp_pat
     journal: Journal = opened(tmp_path) if store == "disk" else portable()
     for info in journal.streams():
         ends = [0]
-        for run in journal.rows(info.stream):
-            ends.append(ends[-1] + len(run))
+        for rows in journal.rows(info.stream):
+            ends.append(ends[-1] + len(rows))
         due = folded(journal, info.stream, [])
         assert folded(journal, info.stream, ends) == due
         assert folded(journal, info.stream, list(range(info.head + 1))) == due

@@ -7,7 +7,6 @@ the facts, the model is left as it was, and the journal reopened gives the same 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import surroundings
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 NAMES = sorted(path.stem for path in (HERE.parent / "data" / "cases" / "cases").glob("[0-9]*.py"))
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ Runner = Callable[..., tuple[bool, str]]
 
 @pytest.fixture(scope="module")
 def run_case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path_factory.mktemp("cases"))}
+    environment = surroundings(TMPDIR=str(tmp_path_factory.mktemp("cases")))
     with subprocess.Popen(
         [sys.executable, str(HERE / "serve.py")],
         stdin=subprocess.PIPE,

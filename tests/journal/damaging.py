@@ -21,7 +21,8 @@ from typing import Any, TypeAlias
 from journal import JournalError
 from journal.damages import Damages
 from journal.scan import scan
-from tests.journal.small import ROOT, all_of
+from tests.journal.small import all_of
+from tests.programs import surroundings
 
 Change: TypeAlias = tuple[str, int, "int | None"]
 
@@ -81,7 +82,7 @@ def outcomes(path: Path, changes: Sequence[Change]) -> Iterator[tuple[Change, li
             if worker is None:
                 worker = subprocess.Popen(
                     [sys.executable, "-m", "tests.journal.damaging", str(path)],
-                    cwd=ROOT,
+                    env=surroundings(),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +84,3 @@ def append(path: str, version: int) -> None:
         writer.append(cls(**STORED[version]), time_ns)
     writer.close()
     journal.close()
-
-
-if __name__ == "__main__":
-    append(sys.argv[1], int(sys.argv[2]))

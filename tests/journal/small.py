@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +13,6 @@ from journal import JournalError, open_for_reading, open_for_writing
 from journal.events import BranchTaken, StreamOpened
 from journal.lmdb_journal import LmdbJournal
 from tests.strategies import opened
-
-ROOT = Path(__file__).parents[2]
 
 
 def branch(number: int) -> BranchTaken:
@@ -78,12 +73,6 @@ def hashes(path: Path) -> dict[str, str]:
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
-
-
-def started(script: str, path: Path) -> subprocess.Popen[bytes]:
-    """A process of its own that runs a script on a journal."""
-    text = textwrap.dedent(script)
-    return subprocess.Popen([sys.executable, "-c", text, str(path)], cwd=ROOT, stdout=subprocess.PIPE)
 
 
 def everything(one: LmdbJournal) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -25,9 +22,8 @@ from journal.stream_writer import Writer
 from journal.user import JournalUser
 from journal.wire import Envelope, packed_rows
 from tests.journal.small import branch, code_of
+from tests.programs import run
 from tests.strategies import branched, capture_streams, opened, payload_bytes, payloads_named, write_stream
-
-ROOT = Path(__file__).parents[2]
 
 
 def new(where: str, path: Path) -> Any:
@@ -48,18 +44,6 @@ def same_but_for_parents(events: Sequence[tuple[int, int, Event]]) -> list[tuple
         (at, time_ns, attrs.evolve(event, parent=None) if isinstance(event, StreamOpened) else event)
         for at, time_ns, event in events
     ]
-
-
-def run(script: str, *arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert not check or done.returncode == 0, done.stderr
-    return done
 
 
 def stored(folder: Path) -> dict[str, bytes]:
@@ -345,7 +329,7 @@ def test_a_copy_whose_process_is_killed_is_marked_and_its_source_untouched(tmp_p
             writer.keep(bytes(100))
     one.close()
     before = stored(tmp_path / "a")
-    done = run(
+    run(
         """
         import os, signal, sys
         import journal.environment
@@ -363,9 +347,8 @@ def test_a_copy_whose_process_is_killed_is_marked_and_its_source_untouched(tmp_p
         """,
         tmp_path / "a",
         tmp_path / "b",
-        check=False,
+        ends=-9,
     )
-    assert done.returncode == -9
     reading = open_for_reading(tmp_path / "b")
     assert reading.unfinished_copies() == [0]
     assert 0 < sum(info.head for info in reading.streams()) < 3003

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -25,9 +24,8 @@ from journal import At, JournalError, LmdbJournal, Seq, StreamId, open_for_readi
 from journal.events import BranchTaken, CodeSeen, StreamOpened
 from journal.wire import FORMAT, MAX_CHUNK_BYTES, MAX_CHUNK_ROWS, Chunk, Located
 from tests.hostile import Outcomes, chunk, edited, let_go, read_journal, sealed, write, writing
+from tests.programs import run
 from tests.strategies import opened
-
-ROOT = Path(__file__).resolve().parents[2]
 
 BRANCH = BranchTaken(value=1, result=True, site=2, call=3)
 OPENED = opened().row(0)
@@ -420,14 +418,7 @@ def test_nothing_in_a_journal_is_run_or_looked_up_by_name(tmp_path: Path) -> Non
         "import sys; from pathlib import Path; from tests.hostile import read_journal; "
         "found = read_journal(Path('.')); assert found['open'] is None and found['events 0'] is None, found"
     )
-    done = subprocess.run(
-        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-B", "-c", script],
-        cwd=path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(script, options=("-P" if sys.version_info >= (3, 11) else "-B",), cwd=path, ends=None)
     if sys.version_info >= (3, 11):  # before, Python itself puts the working directory first
         assert (done.returncode, done.stderr) == (0, "")
         assert not list(tmp_path.rglob("hit"))

@@ -37,7 +37,8 @@ from journal.scan import scan
 from journal.shelf import Shelf
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
-from tests.journal.small import ROOT, all_of, branch, code_of, entries, flip, hashes, put, started, write_small
+from tests.journal.small import all_of, branch, code_of, entries, flip, hashes, put, write_small
+from tests.programs import ROOT, started
 from tests.strategies import capture_streams, opened, payload_bytes, write_stream
 
 
@@ -633,8 +634,7 @@ def test_a_data_file_of_something_else_is_damaged(tmp_path: Path, content: bytes
 
 def test_a_journal_that_is_being_written_gives_no_false_alarm(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
-    writing = started(
-        """
+    script = """
         import sys
         from journal import open_for_writing
         from tests.journal.small import branch, opened
@@ -646,14 +646,11 @@ def test_a_journal_that_is_being_written_gives_no_false_alarm(tmp_path: Path) ->
                 writer.keep(bytes([number % 7]) * number)
                 writer.append(branch(number))
             writer.close()
-        """,
-        path,
-    )
-    with writing:
+    """
+    with started(script, path) as writing:
         assert writing.stdout is not None
-        assert writing.stdout.readline() == b"begun\n"
+        assert writing.stdout.readline() == "begun\n"
         seen = [verify(path) for _ in range(4)]
-        writing.kill()
     assert [report.damages for report in seen] == [()] * 4
     assert all("being written" in report.notes[0] for report in seen)
     assert seen[0].events < seen[-1].events

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import os
 import shutil
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +25,8 @@ from journal.sharing import OPEN, leave_dropped
 from journal.stream_writer import Writer
 from tests.disk import no_file_longer_than
 from tests.journal.small import branch, code_of, entries, put
+from tests.programs import run
 from tests.strategies import opened, payload_bytes
-
-ROOT = Path(__file__).parents[2]
 
 
 def fill(writer: Writer, count: int) -> None:
@@ -48,19 +43,6 @@ def committed(one: LmdbJournal) -> int:
 def values(one: LmdbJournal, stream: int = 0) -> list[int]:
     events = [stamped.event for stamped in one.events(StreamId(stream), 1)]
     return [event.value for event in events if isinstance(event, BranchTaken)]
-
-
-def run(script: str, *arguments: str) -> str:
-    """A program of its own that imports this package."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture
@@ -516,7 +498,7 @@ def test_a_payload_read_from_disk_is_the_readers_own(path: Path) -> None:
 
 
 def test_a_forked_child_is_refused_and_the_parent_writes_on(path: Path) -> None:
-    out = run(
+    done = run(
         """
         import os, sys
         from journal import JournalError, open_for_reading, open_for_writing
@@ -546,9 +528,9 @@ def test_a_forked_child_is_refused_and_the_parent_writes_on(path: Path) -> None:
         one.close()
         print([info.head for info in open_for_reading(sys.argv[1]).streams()])
         """,
-        str(path),
+        path,
     )
-    assert out.split() == ["journal_forked"] * 11 + ["[2]"]
+    assert done.stdout.split() == ["journal_forked"] * 11 + ["[2]"]
 
 
 def test_a_child_that_outlives_a_killed_parent_does_not_hold_the_lease(path: Path) -> None:
@@ -577,7 +559,7 @@ def test_a_child_that_outlives_a_killed_parent_does_not_hold_the_lease(path: Pat
         assert one.streams()[0].head == 1
         one.close()
         """,
-        str(path),
+        path,
     )
 
 
@@ -593,7 +575,7 @@ def test_a_process_that_ends_without_closing_seals_what_it_wrote(path: Path) -> 
         for number in range(1000):
             writer.pending.append(BranchTaken(value=number, result=True, site=0, call=0).row(0))
         """,
-        str(path),
+        path,
     )
     assert (path / "writer.lease").read_bytes() == b""
     one = open_for_reading(path)
@@ -768,4 +750,4 @@ def test_a_reader_needs_no_more_address_space_than_the_file(path: Path) -> None:
         from journal import open_for_reading
         print([info.head for info in open_for_reading(sys.argv[1]).streams()])
     """
-    assert run(script, str(path)).strip() == "[401, 401]"
+    assert run(script, path).stdout == "[401, 401]\n"

@@ -6,9 +6,6 @@ No event has a second version yet; the test-only one of ``tests/journal/evolving
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,11 +22,10 @@ from projections.split import appended
 from tests.golden import GOLDENS, manifest
 from tests.hostile import chunk, edited, sealed
 from tests.journal import evolving
+from tests.programs import run
 from tests.strategies import opened
 from torchlens.facade import Trace
 from torchlens.source import StreamSource
-
-ROOT = Path(__file__).resolve().parents[2]
 
 BRANCH = BranchTaken(value=1, result=True, site=2, call=3)
 
@@ -45,12 +41,7 @@ def tested() -> Iterator[type[Event]]:
 
 def append_as(version: int, path: Path) -> None:
     """Let another process, which knows the event at this version, append a stream."""
-    subprocess.run(
-        [sys.executable, "-m", "tests.journal.evolving", str(path), str(version)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
+    run("import sys; from tests.journal.evolving import append; append(sys.argv[1], int(sys.argv[2]))", path, version)
 
 
 @pytest.fixture(scope="module")

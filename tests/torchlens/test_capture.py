@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu  # bound by name, before any wrapping
 
 import torchlens as tl
+from tests.programs import run
 from torchlens.capture import wrap
 
 
@@ -967,11 +968,7 @@ def test_a_forked_child_in_the_forward_is_not_recorded(tmp_path: Any) -> None:
 
 
 def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
-    import subprocess
-    import textwrap
-
-    script = textwrap.dedent(
-        """
+    script = """
         import os, threading, time, torch, torchlens as tl
         started = threading.Event()
         class Slow(torch.nn.Module):
@@ -988,6 +985,5 @@ def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
             os._exit(0 if labels == ("input_1", "tanh_1_1", "output_1") else 1)
         worker.join()
         raise SystemExit(os.waitpid(child, 0)[1])
-        """
-    )
-    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+    """
+    run(script)

@@ -16,10 +16,10 @@ from torch import nn
 import torchlens as tl
 from journal.events import BranchTaken
 from tests.hostile import chunk, writing
+from tests.programs import ROOT
 from tests.strategies import opened
+from tests.torchlens.command import printed
 from torchlens.cli import main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 BRANCH = BranchTaken(value=0, result=True, site=0, call=0).row(0)
 
@@ -34,15 +34,8 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    return shown.out
-
-
 def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    return json.loads(run(capsys, *arguments, "--json"))
+    return json.loads(printed(capsys, *arguments, "--json"))
 
 
 def test_info_counts_what_the_journal_holds(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +44,7 @@ def test_info_counts_what_the_journal_holds(journal: Path, capsys: pytest.Captur
     assert facts["events"] == sum(info.head for info in tl.open_journal(journal).streams)
     assert facts["bytes_on_disk"] > 0
     assert facts["environment"]["torch"] == torch.__version__
-    text = run(capsys, "journal", "info", journal)
+    text = printed(capsys, "journal", "info", journal)
     assert str(journal) in text
     assert "2" in text
 
@@ -63,19 +56,19 @@ def test_captures_has_a_line_for_each(journal: Path, capsys: pytest.CaptureFixtu
         (1, rows[1]["name"], "Sequential", "complete", 2),
     ]
     assert len(answer(capsys, "journal", "captures", journal, "--limit", 1)) == 1
-    lines = run(capsys, "journal", "captures", journal).splitlines()
+    lines = printed(capsys, "journal", "captures", journal).splitlines()
     assert len(lines) == 3
     assert "first" in lines[1]
 
 
 def test_events_are_one_json_document_a_line(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = run(capsys, "journal", "events", journal, "--capture", "first", "--json").splitlines()
+    lines = printed(capsys, "journal", "events", journal, "--capture", "first", "--json").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["at"] for event in events] == list(range(len(events)))
     assert events[0]["type"] == "stream_opened"
     assert events[0]["body"]["label"] == "first"
     assert events[-1]["type"] == "capture_settled"
-    text = run(capsys, "journal", "events", journal, "--capture", 0, "--start", 2, "--limit", 3).splitlines()
+    text = printed(capsys, "journal", "events", journal, "--capture", 0, "--start", 2, "--limit", 3).splitlines()
     assert [line.split()[0] for line in text] == ["2", "3", "4"]
     assert "model_described" in text[0]
 
@@ -87,7 +80,7 @@ def test_ops_shows_each_op(journal: Path, capsys: pytest.CaptureFixture[str]) ->
     assert rows[1]["parents"] == ["input_1"]
     assert not any(row["kept"] for row in rows)
     assert len(answer(capsys, "journal", "ops", journal, "--capture", 0, "--limit", 2)) == 2
-    text = run(capsys, "journal", "ops", journal, "--capture", "first")
+    text = printed(capsys, "journal", "ops", journal, "--capture", "first")
     assert "linear_1_1" in text
     assert "(2, 6)" in text
 
@@ -109,7 +102,7 @@ def test_a_capture_that_cannot_be_read_is_told_and_keeps_no_other_from_being_sho
         assert shown.err.startswith("torchlens: capture 1: ")
         assert "(9.1)" in shown.err
         assert "[event_unknown]" in shown.err
-    assert run(capsys, "journal", "ops", path, "--capture", "last")
+    assert printed(capsys, "journal", "ops", path, "--capture", "last")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ def test_a_wrong_command_line_shows_how_it_is_used(
 def test_values_that_json_does_not_have_come_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "odd.journal"
     tl.trace(lambda x: x.clamp(max=float("inf")), torch.ones(2), journal=path).cleanup()
-    lines = run(capsys, "journal", "events", path, "--json").splitlines()
+    lines = printed(capsys, "journal", "events", path, "--json").splitlines()
     assert any('"inf"' in line for line in lines)
     assert all(json.loads(line) for line in lines)
 
@@ -211,7 +204,7 @@ def test_an_answer_that_cannot_be_written_is_told_in_a_line(journal: Path) -> No
 def test_numbers_of_any_size_are_taken(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("captures", "events", "ops"):
         chosen = () if command == "captures" else ("--capture", 0)
-        assert run(capsys, "journal", command, journal, "--limit", 10**30, *chosen)
+        assert printed(capsys, "journal", command, journal, "--limit", 10**30, *chosen)
     assert main(["journal", "ops", str(journal), "--capture", "9" * 5000]) == 1
     assert "[capture_unknown]" in capsys.readouterr().err
 

@@ -16,10 +16,10 @@ from torch import nn
 
 import torchlens as tl
 from journal import open_for_reading, open_for_writing
+from tests.programs import run, surroundings
 from tests.strategies import branched
+from tests.torchlens.command import printed
 from torchlens.cli import main
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -36,33 +36,26 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    assert main([str(argument) for argument in arguments]) == 0
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    return shown.out
-
-
 def lines(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[Any]:
-    return [json.loads(line) for line in run(capsys, *arguments).splitlines()]
+    return [json.loads(line) for line in printed(capsys, *arguments).splitlines()]
 
 
 def names(capsys: pytest.CaptureFixture[str], path: Path, *arguments: object) -> list[str]:
-    return [row["name"] for row in json.loads(run(capsys, "journal", "captures", path, "--json", *arguments))]
+    return [row["name"] for row in json.loads(printed(capsys, "journal", "captures", path, "--json", *arguments))]
 
 
 # Choosing ---------------------------------------------------------------------------------------------
 
 
 def test_captures_shows_tags_and_takes_one(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = json.loads(run(capsys, "journal", "captures", many, "--json", "--tag", "odd"))
+    rows = json.loads(printed(capsys, "journal", "captures", many, "--json", "--tag", "odd"))
     assert [(row["capture"], row["name"], row["tags"]) for row in rows] == [
         (1, "step 1", ["odd"]),
         (3, "step 3", ["odd", "best"]),
     ]
     assert names(capsys, many, "--tag", "odd", "--limit", 1) == ["step 1"]
     assert names(capsys, many, "--tag", "none such") == []
-    assert "odd, best" in run(capsys, "journal", "captures", many)
+    assert "odd, best" in printed(capsys, "journal", "captures", many)
 
 
 @pytest.mark.parametrize("chosen", ["1", "-5", "step 1"])
@@ -83,9 +76,9 @@ def test_follow_prints_a_sealed_journal_and_ends(many: Path, capsys: pytest.Capt
     found = lines(capsys, "journal", "follow", many, "--json")
     assert [line["seq"] for line in found] == list(range(len(found)))
     assert {line["stream"] for line in found} == set(range(6))
-    text = run(capsys, "journal", "follow", many, "--capture", "step 2")
-    assert text == run(capsys, "journal", "events", many, "--capture", "step 2")
-    whole = run(capsys, "journal", "follow", many).splitlines()
+    text = printed(capsys, "journal", "follow", many, "--capture", "step 2")
+    assert text == printed(capsys, "journal", "events", many, "--capture", "step 2")
+    whole = printed(capsys, "journal", "follow", many).splitlines()
     assert len(whole) == len(found)
     assert whole[-1].split()[:2] == ["5", "4"]
     assert "stream_opened" in whole[-1]
@@ -94,7 +87,7 @@ def test_follow_prints_a_sealed_journal_and_ends(many: Path, capsys: pytest.Capt
 def test_follow_shows_each_event_of_another_process_as_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "live.journal"
     command = [sys.executable, "-m", "torchlens", "journal", "follow", str(path), "--timeout", "60", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as follower:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings()) as follower:
         assert follower.stdout is not None
         time.sleep(0.3)  # it begins before there is a journal
         live = tl.trace(nn.ReLU(), torch.ones(2), journal=path)
@@ -136,7 +129,7 @@ def test_prune_keeps_what_was_chosen_with_equal_fingerprints(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], choice: Sequence[str], kept: list[str]
 ) -> None:
     before = {file: file.read_bytes() for file in many.rglob("*") if file.is_file() and file.name != "lock.mdb"}
-    facts = json.loads(run(capsys, "journal", "prune", many, tmp_path / "kept", *choice, "--json"))
+    facts = json.loads(printed(capsys, "journal", "prune", many, tmp_path / "kept", *choice, "--json"))
     assert names(capsys, tmp_path / "kept") == kept
     assert (facts["streams"], facts["payloads_missing"]) == (len(kept), 0)
     with tl.open_journal(many) as old, tl.open_journal(tmp_path / "kept") as new:
@@ -176,7 +169,7 @@ def test_prune_refuses_a_place_where_something_is(
         assert "[target_taken]" in capsys.readouterr().err
     assert sorted(many.rglob("*")) == before
     (tmp_path / "empty").mkdir()
-    assert "events" in run(capsys, "journal", "prune", many, tmp_path / "empty")
+    assert "events" in printed(capsys, "journal", "prune", many, tmp_path / "empty")
 
 
 def test_an_unfinished_copy_shows_as_one(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,8 +180,8 @@ def test_an_unfinished_copy_shows_as_one(many: Path, tmp_path: Path, capsys: pyt
         "(run(self), self.target.commit()); "
         f"open_for_reading({str(many)!r}).copy_to({str(tmp_path / 'half')!r})"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == -9
-    assert json.loads(run(capsys, "journal", "info", tmp_path / "half", "--json"))["unfinished_copy"] is True
+    run(code, ends=-9)
+    assert json.loads(printed(capsys, "journal", "info", tmp_path / "half", "--json"))["unfinished_copy"] is True
     assert main(["journal", "captures", str(tmp_path / "half")]) == 0
     shown = capsys.readouterr()
     assert "did not end" in shown.err
@@ -205,7 +198,7 @@ def test_export_writes_every_event_as_a_json_line(
 ) -> None:
     found = lines(capsys, "journal", "export", many, "--jsonl")
     assert found == lines(capsys, "journal", "export", many)
-    assert run(capsys, "journal", "export", many, "--output", tmp_path / "out.jsonl") == ""
+    assert printed(capsys, "journal", "export", many, "--output", tmp_path / "out.jsonl") == ""
     assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == found
     assert lines(capsys, "journal", "export", many, "--json") == found
     reading = open_for_reading(many)
@@ -226,7 +219,7 @@ def test_export_of_a_branch_reads_through_its_parent(many: Path, capsys: pytest.
 def test_what_json_does_not_have_is_exported_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "odd.journal"
     tl.trace(lambda x: x.clamp(max=float("inf"), min=float("-inf")), torch.ones(2), journal=path).cleanup()
-    exported = run(capsys, "journal", "export", path)
+    exported = printed(capsys, "journal", "export", path)
     assert '"inf"' in exported
     assert '"-inf"' in exported
     for line in exported.splitlines():
@@ -235,13 +228,12 @@ def test_what_json_does_not_have_is_exported_as_text(tmp_path: Path, capsys: pyt
 
 def test_an_empty_journal_exports_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     open_for_writing(tmp_path / "j").close()
-    assert run(capsys, "journal", "export", tmp_path / "j") == ""
+    assert printed(capsys, "journal", "export", tmp_path / "j") == ""
 
 
 def test_these_commands_run_without_torch(many: Path, tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None; from torchlens.cli import main; sys.exit(main(sys.argv[1:]))"
     for arguments in (["follow", many], ["export", many, "--jsonl"], ["prune", many, tmp_path / "kept"]):
-        command = [sys.executable, "-c", code, "journal", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+        done = run(code, "journal", *arguments)
+        assert done.stderr == ""
         assert done.stdout

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
@@ -22,10 +17,9 @@ import torchlens as tl
 from journal import JournalError, Stamped, StreamId, open_for_reading, open_for_writing
 from journal.events import BranchTaken, CaptureSettled
 from journal.following import follow
+from tests.programs import started
 from tests.strategies import opened
 from torchlens.journal_view import open_journal
-
-ROOT = Path(__file__).parents[2]
 
 SOON = 1.0
 """Seconds within which an event is to arrive."""
@@ -53,23 +47,6 @@ one.close()
 """
 
 
-@contextmanager
-def process(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """A program of its own that imports this package, killed on leaving."""
-    started = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield started
-    finally:
-        started.kill()
-        started.communicate()
-
-
 def values(stamped: list[Stamped]) -> list[int]:
     return [one.event.value for one in stamped if isinstance(one.event, BranchTaken)]
 
@@ -80,7 +57,7 @@ def test_events_of_another_process_arrive_within_a_second(tmp_path: Path, durabi
     found: list[Stamped] = []
     lags: list[float] = []
     with (
-        process(WRITER, tmp_path / "j", durability, 60, 0.03, 1 << 30) as writer,
+        started(WRITER, tmp_path / "j", durability, 60, 0.03, 1 << 30) as writer,
         open_journal(tmp_path / "j", wait=PATIENCE) as view,
     ):
         for stamped in view.follow(timeout=PATIENCE):
@@ -97,7 +74,7 @@ def test_events_of_another_process_arrive_within_a_second(tmp_path: Path, durabi
 
 
 def test_a_map_that_the_writer_enlarges_is_followed(tmp_path: Path) -> None:
-    with process(WRITER, tmp_path / "j", "batch", 60_000, 0, 256 << 10) as writer:
+    with started(WRITER, tmp_path / "j", "batch", 60_000, 0, 256 << 10) as writer:
         assert writer.stdin is not None
         writer.stdin.write("end\n")
         writer.stdin.flush()
@@ -107,7 +84,7 @@ def test_a_map_that_the_writer_enlarges_is_followed(tmp_path: Path) -> None:
 
 
 def test_following_ends_when_the_writer_is_killed(tmp_path: Path) -> None:
-    with process(WRITER, tmp_path / "j", "event", 10, 0, 1 << 30) as writer:
+    with started(WRITER, tmp_path / "j", "event", 10, 0, 1 << 30) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "appended\n"
         with open_journal(tmp_path / "j") as view:
@@ -119,7 +96,7 @@ def test_following_ends_when_the_writer_is_killed(tmp_path: Path) -> None:
 
 
 def test_no_transaction_is_held_while_waiting(tmp_path: Path) -> None:
-    with process(WRITER, tmp_path / "j", "event", 3, 0, 1 << 30) as writer:
+    with started(WRITER, tmp_path / "j", "event", 3, 0, 1 << 30) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "appended\n"
         with open_journal(tmp_path / "j") as view:
@@ -201,7 +178,7 @@ def test_slots_of_killed_readers_are_freed_for_others(tmp_path: Path) -> None:
     one = open_for_writing(tmp_path / "j", durability="event")
     one.open_stream(opened())
     env = one.environment.env
-    with process(READERS, tmp_path / "j", 120) as dead:
+    with started(READERS, tmp_path / "j", 120) as dead:
         assert dead.stdout is not None
         assert dead.stdout.readline() == "120\n"
         dead.send_signal(signal.SIGKILL)
@@ -216,12 +193,12 @@ def test_slots_of_killed_readers_are_freed_for_others(tmp_path: Path) -> None:
 
 
 def test_a_table_full_of_killed_readers_lets_the_next_reader_in(tmp_path: Path) -> None:
-    with process(WRITER, tmp_path / "j", "event", 3, 0, 1 << 30) as writer:
+    with started(WRITER, tmp_path / "j", "event", 3, 0, 1 << 30) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "appended\n"
         with open_journal(tmp_path / "j") as before:
             assert len(before.streams) == 1
-            with process(READERS, tmp_path / "j", 200) as dead:
+            with started(READERS, tmp_path / "j", 200) as dead:
                 assert dead.stdout is not None
                 assert int(dead.stdout.readline()) > 100
                 dead.send_signal(signal.SIGKILL)
@@ -234,7 +211,7 @@ def test_a_table_full_of_killed_readers_lets_the_next_reader_in(tmp_path: Path) 
 def test_a_table_full_of_living_readers_is_refused_by_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("journal.lmdb_opening.FULL_SECONDS", 0.2)
     open_for_writing(tmp_path / "j").close()
-    with process(READERS, tmp_path / "j", 200) as reading:
+    with started(READERS, tmp_path / "j", 200) as reading:
         assert reading.stdout is not None
         assert int(reading.stdout.readline()) > 100
         with pytest.raises(JournalError) as refused:

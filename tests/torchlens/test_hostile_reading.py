@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import shutil
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,11 +40,10 @@ from journal.events import (
 )
 from tests import hostile
 from tests.hostile import asked, is_printable, mutated, read_journal, read_records, sound_streams, write
+from tests.programs import run
 from tests.strategies import opened
 from torchlens.printable import printable
 from torchlens.values import torch_dtype
-
-ROOT = Path(__file__).resolve().parents[2]
 
 SOUND = sound_streams()
 
@@ -418,14 +413,7 @@ def test_reading_stays_within_a_small_multiple_of_the_journal(tmp_path: Path) ->
             read_journal(path)
             read_records(path, fields=False)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run(script, tmp_path).stderr == ""
 
 
 def test_the_readers_here_notice_what_is_not_coded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

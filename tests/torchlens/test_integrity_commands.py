@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from torch import nn
 
 import torchlens as tl
 from journal.sharing import OPEN
+from tests.programs import run
 from torchlens.cli import main
 
 
@@ -89,9 +88,7 @@ assert main(["journal", "verify", {str(path)!r}]) == 0
 assert main(["journal", "recover", {str(path)!r}, {str(tmp_path / "new")!r}]) == 0
 assert "torch" not in sys.modules
 """
-    root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run(script)
 
 
 def test_a_recovered_journal_gives_the_same_traces(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import shutil
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -20,6 +17,7 @@ from journal import JournalError, MemoryJournal, TorchLensError
 from journal.events import StreamOpened
 from journal.payloads import write_failed
 from journal.sharing import OPEN, leave_dropped
+from tests.programs import run
 from torchlens.errors import TraceCleanedUpError
 from torchlens.facade import Trace
 
@@ -181,13 +179,7 @@ def test_without_torch_everything_but_activations_is_read(tmp_path: Path) -> Non
         except PayloadUnavailableError as exc:
             print(exc.code)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "j")],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-        check=False,
-    )
+    done = run(script, tmp_path / "j")
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["('input_1', 'relu_1_1', 'output_1') (2,) float32", "torch_not_installed"]
 

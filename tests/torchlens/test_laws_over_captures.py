@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from journal.events import StreamOpened
 from projections import Projector, fingerprint
 from projections.build import FOLDS
 from projections.fold import Folding
+from tests.programs import run
 
 STEPS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "linear": lambda self, x: self.fc(x),
@@ -172,8 +170,7 @@ def test_memory_disk_and_another_process_agree(tmp_path: Path) -> None:
     copied(trace, disk)
     disk.close()
     script = f"import torchlens as tl; print(tl.load({str(path)!r}).fingerprint)"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == trace.fingerprint
+    assert run(script).stdout.strip() == trace.fingerprint
 
 
 @pytest.mark.parametrize("durability", ["close", "batch", "event"])
@@ -209,8 +206,7 @@ def test_captures_of_one_journal_stand_side_by_side(tmp_path: Path) -> None:
 
 def test_a_capture_killed_in_a_kernel_leaves_a_partial_trace(tmp_path: Path) -> None:
     path = tmp_path / "killed.journal"
-    script = textwrap.dedent(
-        f"""
+    script = f"""
         import os, signal, torch, torchlens as tl
         class Dies(torch.nn.Module):
             def __init__(self):
@@ -223,10 +219,8 @@ def test_a_capture_killed_in_a_kernel_leaves_a_partial_trace(tmp_path: Path) -> 
                         os.kill(os.getpid(), signal.SIGKILL)
                 return x
         tl.trace(Dies(), torch.ones(2, 4), journal=tl.JournalOptions({str(path)!r}, durability="event"))
-        """
-    )
-    ended = subprocess.run([sys.executable, "-c", script], check=False)
-    assert ended.returncode == -9
+    """
+    run(script, ends=-9)
     trace = tl.load(path)
     assert trace.outcome.status == "unfinished"
     assert not trace.output_layers

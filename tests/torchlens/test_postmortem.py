@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +18,10 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal.events import FunctionSeen, OpExecuted, OpLeft, OpRaised, OpStarted
 from tests.nursery import Job, Nursery
+from tests.programs import ROOT, run
 from torchlens.cli import main
 from torchlens.ending import Postmortem
 
-ROOT = Path(__file__).resolve().parents[2]
 DYING = "tests.torchlens.dying"
 
 
@@ -475,10 +473,8 @@ def test_the_command_ends_well_after_a_good_end_and_needs_no_torch(tmp_path: Pat
         "import sys; sys.modules['torch'] = None; from torchlens.cli import main; import torchlens as tl; "
         "print(tl.postmortem(sys.argv[1]).verdict); sys.exit(main(['journal', 'postmortem', sys.argv[1]]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run(code, path)
+    assert done.stderr == ""
     assert done.stdout.splitlines()[0] == "the capture is complete: the forward returned"
     assert "complete" in done.stdout.splitlines()[1]
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +21,8 @@ import journal.lmdb_opening
 import torchlens as tl
 from journal.errors import JournalError
 from tests.disk import no_file_longer_than
+from tests.programs import run
 
-ROOT = Path(__file__).resolve().parents[2]
 DURABILITIES = ("close", "batch", "event")
 MEBIBYTE = 1 << 20
 
@@ -133,13 +132,7 @@ def elsewhere(path: Path) -> list[dict[str, Any]]:
             streams.append({"events": events, "payloads": answers})
         print(json.dumps(streams))
     """
-    script = "\n".join(line[8:] for line in script.splitlines())
-    command = [sys.executable, "-c", script, str(path)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(run(script, path).stdout)
     return found
 
 

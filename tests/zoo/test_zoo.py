@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.programs import ROOT, surroundings
+
 ZOO = ROOT / "tests" / "data" / "zoo"
 NAMES = sorted(path.stem for path in (ZOO / "peer").glob("[a-z]*.json"))
 RTOL = 1e-4  # of each element; compare.py's own default, which covers another summation order in a kernel
@@ -59,7 +58,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     out = tmp_path_factory.mktemp("zoo")
     subprocess.run(
         [sys.executable, str(ZOO / "dump.py"), "--forward", "--out", str(out), "--jobs", "2"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(),
         check=True,
     )
     return {name: json.loads((out / f"{name}.json").read_text()) for name in NAMES}
