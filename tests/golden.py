@@ -1,10 +1,10 @@
-"""The golden journal: captures made once, with every kind of event in them, and what they must project to.
+"""The golden journal: captures made once, with every kind of event in them, a branch, and what they must project to.
 
     tests/data/golden/
         models.py        the models that were captured
         journal/         the journal, as capturing left it
         events.msgpack   the same events and payloads in a form that any machine reads
-        manifest.json    per capture: events, rows of each table, fingerprint, digests of the payloads
+        manifest.json    per stream: events, rows of each table, fingerprint, digests of the payloads
 
 ``tools/golden.py`` makes all but the first anew. Beside it stand the golden journals of earlier schemas, each in a
 folder ``golden-VERSION`` without models. Nothing here needs torch.
@@ -19,9 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import msgpack
 
-from journal import At, Event, Journal, JournalError, MemoryJournal, Row, Seq, StreamId
+from journal import At, Event, Journal, JournalError, MemoryJournal, Row, Seq, Stamped, StreamId, StreamInfo
 from journal.events import StreamOpened
 from journal.wire import Envelope, event_of
 from torchlens.facade import Trace
@@ -89,16 +90,23 @@ def digest_of(data: bytes | None) -> str | None:
 # The same events in a form of their own ------------------------------------------------------------
 
 
+def own_events(journal: Journal, info: StreamInfo) -> Iterator[Stamped]:
+    """The events of a stream, of a branch without those of its parent: its header comes first."""
+    return journal.events(info.stream, info.opened.branched_at or 0)
+
+
 def write_portable(journal: Journal, path: Path) -> None:
     """Every stream as records, each a length of four bytes, little-endian, and as much msgpack.
 
-    A record is ``["stream"]``, ``["payload", bytes or nil]`` or ``["event", name, version, time, [field, ...]]``.
+    A record is ``["stream"]``, ``["payload", bytes or nil]`` or ``["event", name, version, time, [field, ...]]``. The
+    payloads of a branch are those of its parent up to the branch point, which keep their numbers, and then its own;
+    its events are its own alone.
     """
     with path.open("wb") as file:
         for info in journal.streams():
             records: list[list[Any]] = [["stream"]]
             records += [["payload", data] for data in payloads(journal, info.stream)]
-            for stamped in journal.events(info.stream):
+            for stamped in own_events(journal, info):
                 event = stamped.event
                 fields = [getattr(event, name) for name in event.fields]
                 records.append(["event", event.event_name, event.event_version, stamped.time_ns, fields])
@@ -144,11 +152,15 @@ def row_of(name: str, version: int, time_ns: int, fields: tuple[Any, ...]) -> Ro
 def portable(golden: Path = GOLDEN) -> MemoryJournal:
     """The events and payloads of the portable form, in a journal in memory."""
     journal = MemoryJournal()
+    numbers: list[StreamId] = []  # of each stream in the new journal
     for kept, events in portable_streams(golden / EVENTS):
         (time_ns, opened), *rest = events
         assert isinstance(opened, StreamOpened)
+        if opened.parent is not None:
+            opened = attrs.evolve(opened, parent=numbers[opened.parent])
         writer = journal.open_stream(opened, time_ns)
-        for data in kept:
+        numbers.append(writer.stream)
+        for data in kept[writer.payload_end :]:
             _ = writer.reserve() if data is None else writer.keep(data)
         for time_ns, event in rest:
             writer.append(event, time_ns)

@@ -143,6 +143,7 @@ def sound_streams() -> list[tuple[list[Row], list[bytes]]]:
             [bytes(journal.payload(info.stream, number)) for number in stored_numbers(journal, info.stream)],
         )
         for info in journal.streams()
+        if info.opened.kind == "capture"
     ]
 
 

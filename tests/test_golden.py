@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from journal import Journal, LmdbJournal, MemoryJournal, StreamId, open_for_reading
-from journal.events import EVENTS_BY_NAME, Event
+from journal.events import EVENTS_BY_NAME, Event, PayloadKept
 from projections import Projector, fingerprint
 from tests.golden import (
     EVENTS,
@@ -21,6 +21,8 @@ from tests.golden import (
     copied,
     described,
     manifest,
+    own_events,
+    payloads,
     portable,
     portable_records,
     portable_streams,
@@ -54,7 +56,7 @@ def test_the_same_events_in_another_store_project_to_the_same(golden: Path) -> N
 @of_each
 def test_the_portable_form_holds_the_events_of_the_journal(golden: Path, tmp_path: Path) -> None:
     journal = opened(tmp_path, golden)
-    streams = [[(item.time_ns, item.event) for item in journal.events(info.stream)] for info in journal.streams()]
+    streams = [[(item.time_ns, item.event) for item in own_events(journal, info)] for info in journal.streams()]
     assert [events for _, events in portable_streams(golden / EVENTS)] == streams
     journal.close()
 
@@ -133,6 +135,18 @@ def test_the_present_golden_journal_has_every_kind_of_event(tmp_path: Path) -> N
     journal.close()
 
 
+def test_the_present_golden_journal_has_a_branch_with_a_payload_of_its_own(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    (branch,) = (info for info in journal.streams() if info.opened.kind == "branch")
+    assert branch.opened.parent is not None
+    events = [item.event for item in own_events(journal, branch)]
+    (number,) = (event.payload[0] for event in events if isinstance(event, PayloadKept))
+    *shared, own = payloads(journal, branch.stream)
+    assert shared == list(payloads(journal, branch.opened.parent))
+    assert own == bytes(journal.payload(branch.stream, number))
+    journal.close()
+
+
 def test_the_present_golden_journal_is_of_the_present_schema() -> None:
     """After a change of the schema, run tools/golden.py; CONTRIBUTING tells when to keep the old one."""
     present = {name: cls.event_version for name, cls in EVENTS_BY_NAME.items() if shipped(cls)}
@@ -156,7 +170,7 @@ def test_a_golden_journal_is_small(golden: Path) -> None:
 def test_a_change_of_one_fact_would_be_seen() -> None:
     """The fingerprint of every capture depends on what its events say."""
     journal, spoilt = portable(), MemoryJournal()
-    streams: list[Any] = [list(journal.events(info.stream)) for info in journal.streams()]
+    streams: list[Any] = [list(own_events(journal, info)) for info in journal.streams()]
     for events in streams:
         writer = spoilt.open_stream(events[0].event, events[0].time_ns)
         for item in events[1:-1]:

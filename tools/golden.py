@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import struct
 import sys
 import tempfile
 from collections.abc import Callable
@@ -24,11 +25,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import attrs
 import torch
 
 import torchlens as tl
-from journal import open_for_reading
-from journal.events import EVENTS_BY_NAME
+from journal import open_for_reading, open_for_writing
+from journal.events import EVENTS_BY_NAME, ForwardReturned, PayloadKept
 from journal.wire import FORMAT
 from tests.golden import (
     EVENTS,
@@ -80,6 +82,22 @@ def capture_all(path: Path, models: Any) -> None:
     capture("unwatched", models.unwatched, line.requires_grad_())
 
 
+def branch_off(path: Path) -> None:
+    """Append a branch of ``kept later``, left before it settled: one more value is kept, whose bytes are its own."""
+    journal = open_for_writing(path)
+    (parent,) = (info for info in journal.streams() if info.opened.label == "kept later")
+    *_, returned, _, settled = journal.events(parent.stream)
+    assert isinstance(returned.event, ForwardReturned)
+    place = {"kind": "branch", "parent": parent.stream, "branched_at": settled.at}
+    opened = attrs.evolve(parent.opened, **place, label="kept on a branch", tags=("branch",))
+    writer = journal.open_stream(opened, settled.time_ns)
+    payload = (writer.keep(struct.pack("<3f", 0.25, 0.5, 0.75)), 0, None)
+    writer.append(PayloadKept(value=returned.event.outputs[0], payload=payload), settled.time_ns)
+    writer.append(settled.event, settled.time_ns)
+    writer.close()
+    journal.close()
+
+
 def make(folder: Path) -> None:
     """Write the journal, its portable form and the manifest."""
     path = folder / JOURNAL
@@ -88,6 +106,7 @@ def make(folder: Path) -> None:
     os.chdir(GOLDEN)
     try:
         capture_all(path, models())
+        branch_off(path)
     finally:
         os.chdir(before)
     shutil.rmtree(GOLDEN / JOURNAL, ignore_errors=True)
