@@ -26,14 +26,18 @@ FORBIDDEN = {
 
 READ_SIDE = (
     "accessors",
+    "cache",
     "cli",
     "commands",
+    "ending",
     "facade",
     "journal_view",
     "lookup",
     "printable",
     "quantities",
     "records",
+    "reprojection",
+    "results",
     "selection",
     "summary",
     "tabular",
