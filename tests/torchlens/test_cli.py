@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from torch import nn
 import torchlens as tl
 from journal.events import BranchTaken
 from tests.hostile import chunk, writing
-from tests.programs import ROOT
+from tests.programs import ROOT, run
 from tests.strategies import opened
 from tests.torchlens.command import printed
 from torchlens.cli import main
@@ -159,14 +160,19 @@ def shell(script: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_journal_is_read_without_torch(journal: Path) -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None; from torchlens.cli import main; "
-        f"sys.exit(main(['journal', sys.argv[1], {str(journal)!r}, '--json', *sys.argv[2:]]))"
-    )
-    for arguments in ("info", "captures", "ops --capture 0", "events --capture 0"):
-        done = shell(f'{sys.executable} -c "{code}" {arguments}')
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout
+    script = """
+        import sys
+        sys.modules["torch"] = None
+        from torchlens.cli import main
+        for command, *rest in (("info",), ("captures",), ("ops", "--capture", "0"), ("events", "--capture", "0")):
+            print(command, flush=True)
+            assert main(["journal", command, sys.argv[1], "--json", *rest]) == 0
+    """
+    done = run(script, journal)
+    assert done.stderr == ""
+    answers = re.split(r"^(?:info|captures|ops|events)\n", done.stdout, flags=re.MULTILINE)
+    assert answers[0] == ""
+    assert [bool(answer) for answer in answers[1:]] == [True] * 4
 
 
 def test_a_reader_that_stops_early_ends_it_quietly(journal: Path) -> None:

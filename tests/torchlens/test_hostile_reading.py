@@ -323,7 +323,7 @@ GROWING: dict[str, Callable[[], list[Event]]] = {
     "unwatched function": lambda: [
         *begun(),
         *(ConstantSeen(value=n, made_by="F" * 200_000, inside=True, description=PLAIN) for n in range(1, MANY)),
-    ][:600],
+    ][:300],
 }
 
 
@@ -408,7 +408,7 @@ def test_reading_stays_within_a_small_multiple_of_the_journal(tmp_path: Path) ->
         from pathlib import Path
         sys.modules["torch"] = None
         from tests.hostile import read_journal, read_records
-        resource.setrlimit(resource.RLIMIT_DATA, (600 << 20, 600 << 20))
+        resource.setrlimit(resource.RLIMIT_DATA, (350 << 20, 350 << 20))
         for path in sorted(Path(sys.argv[1]).iterdir()):
             read_journal(path)
             read_records(path, fields=False)

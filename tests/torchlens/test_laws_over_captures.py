@@ -218,7 +218,7 @@ def test_a_capture_killed_in_a_kernel_leaves_a_partial_trace(tmp_path: Path) -> 
                     if k == 700:
                         os.kill(os.getpid(), signal.SIGKILL)
                 return x
-        tl.trace(Dies(), torch.ones(2, 4), journal=tl.JournalOptions({str(path)!r}, durability="event"))
+        tl.trace(Dies(), torch.ones(2, 4), journal=tl.JournalOptions({str(path)!r}, durability="event", sync="none"))
     """
     run(script, ends=-9)
     trace = tl.load(path)
