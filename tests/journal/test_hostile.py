@@ -378,7 +378,7 @@ def test_the_first_head_is_not_written_through_a_link_that_was_put_there_while_t
     precious = tmp_path / "precious"
     precious.write_bytes(b"do not touch")
     journal = LmdbJournal(tmp_path / "j")
-    journal.open_stream(header())
+    journal.open_stream(opened())
     (tmp_path / "j" / "HEAD.partial").symlink_to(precious)
     journal.close()
     assert precious.read_bytes() == b"do not touch"

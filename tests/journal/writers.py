@@ -15,12 +15,13 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Final
 
-import journal.lmdb_log
+import journal.environment
+import journal.flushing
 import journal.payloads
 from journal import open_for_writing
+from journal.environment import Environment
 from journal.events import BranchTaken, Event, PayloadKept, Value
-from journal.lmdb_log import Environment
-from journal.log import Writer
+from journal.stream_writer import Writer
 from tests.nursery import Job, Teller
 from tests.strategies import opened
 
@@ -73,7 +74,8 @@ def telling(job: Job) -> Callable[..., None]:
 def set_limits(**limits: float) -> None:
     """Small ones, so that segments roll and commits fall due all the time."""
     for name, value in limits.items():
-        home = journal.payloads if hasattr(journal.payloads, name) else journal.lmdb_log
+        homes = (journal.payloads, journal.environment, journal.flushing)
+        home = next(module for module in homes if hasattr(module, name))
         setattr(home, name, value)
 
 

@@ -222,7 +222,7 @@ def test_a_narrow_terminal_loses_columns_and_no_ends_of_labels(
 ) -> None:
     monkeypatch.setattr("torchlens.commands.printing.width_of_output", lambda: width)
     chosen = [] if command == "captures" else ["--capture", "first"]
-    shown = run(capsys, "journal", command, journal, *chosen)
+    shown = printed(capsys, "journal", command, journal, *chosen)
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
     for text in ("complete", "first") if command == "captures" else ("linear_1_1", "relu_1_2", "output_1"):
@@ -230,10 +230,9 @@ def test_a_narrow_terminal_loses_columns_and_no_ends_of_labels(
 
 
 def test_summary_is_that_of_the_trace(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(capsys, "journal", "summary", journal, "--capture", "first")
     with tl.open_journal(journal) as view:
-        assert (
-            run(capsys, "journal", "summary", journal, "--capture", "first") == f"{view.capture('first').summary()}\n"
-        )
+        assert shown == f"{view.capture('first').summary()}\n"
 
 
 def test_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
