@@ -9,12 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from journal import Copied, Journal, LmdbJournal, Stamped, StreamInfo, open_for_reading
+from journal import Copied, Journal, LmdbJournal, Report, Stamped, StreamInfo, follow, open_for_reading, verify
 from journal.copying import copy_streams
 from journal.directories import require_free
 from journal.errors import JournalError
-from journal.following import POLL_SECONDS, follow
-from journal.integrity import Report, verify
+from journal.following import POLL_SECONDS
 from journal.lease import is_held
 from journal.lmdb_journal import open_copy
 from torchlens.errors import ConfigurationError

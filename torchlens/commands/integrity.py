@@ -10,9 +10,7 @@ from typing import Any
 
 import attrs
 
-from journal.damages import Damage
-from journal.integrity import Report, verify
-from journal.recovery import recover
+from journal import Damage, Report, recover, verify
 from torchlens.commands.parsing import Commands, seconds
 from torchlens.commands.printing import write_facts, write_json, write_rows
 from torchlens.quantities import Bytes
