@@ -50,6 +50,7 @@ META: Final = struct.Struct("=16xII8xQI92xQQ")
 """A meta page of LMDB: magic, version, map size, page size, last page, transaction."""
 
 META_MAGIC: Final = (0xBEEFC0DE, 1)
+
 PAGE_HEADER: Final = struct.Struct("<QHHHH")
 """Page number, padding, flags, end of the node pointers, begin of the nodes; in overflow pages a count instead."""
 
