@@ -17,7 +17,8 @@ import journal.head
 from journal import open_for_reading, open_for_writing
 from journal.head import LENGTH, SLOT_BYTES, SLOTS, Head, find_head, read_head, write_head
 from journal.wire import FORMAT
-from tests.journal.small import all_of, branch, code_of, entries, flip, started, write_small
+from tests.journal.small import all_of, branch, code_of, entries, flip, write_small
+from tests.programs import started
 from tests.strategies import opened
 
 
@@ -254,8 +255,7 @@ def test_a_seal_that_ends_before_or_after_head_can_be_done_again(
 
 def test_who_opens_while_another_process_seals_is_never_told_of_damage(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
-    sealing = started(
-        """
+    script = """
         import sys
         from journal import open_for_writing
         from tests.strategies import opened
@@ -263,16 +263,14 @@ def test_who_opens_while_another_process_seals_is_never_told_of_damage(tmp_path:
             one = open_for_writing(sys.argv[1], sync="none")
             one.open_stream(opened())
             one.close()
-        """,
-        path,
-    )
+    """
     times = 0
-    while sealing.poll() is None:
-        if (path / "HEAD").exists():
-            open_for_reading(path).close()
-            times += 1
-    with sealing:
-        assert sealing.returncode == 0
+    with started(script, path) as sealing:
+        while sealing.poll() is None:
+            if (path / "HEAD").exists():
+                open_for_reading(path).close()
+                times += 1
+    assert sealing.returncode == 0
     assert times > 10
     one = open_for_reading(path)
     assert len(one.streams()) == 150
