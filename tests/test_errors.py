@@ -88,6 +88,8 @@ def raised() -> list[Raised]:
             if isinstance(node, ast.ImportFrom):
                 there = own.get(node.module or "", {})
                 through |= {alias.name: there[alias.name] for alias in node.names if alias.name in there}
+                if any(alias.name[:1].isupper() for alias in node.names):  # a class, whose methods are helpers too
+                    through |= there
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 found += [Raised(code, None, f"{module}:{node.lineno}") for code in default_codes(node)]

@@ -139,7 +139,7 @@ class Postmortem:
         if self.is_announced:
             return "the process died between two calls, in code that is not recorded"
         if self.last_op is None:
-            return f"the process died before a call was committed; {ADVICE}"
+            return f"the process died before a call was committed (where calls are announced, before the first); {ADVICE}"
         last = self.last_op.function
         return f"the process died after {last}, the last call committed; the one after it is not known: {ADVICE}"
 
@@ -157,12 +157,19 @@ def postmortem(path: str | os.PathLike[str], capture: int | str | None = None) -
             journal raises.
     """
     with open_journal(path) as view:
-        number, info = asked_for(view, capture)
-        return told(view.trace(info), view.path, number, is_last=number == len(view.capture_streams) - 1)
+        found = looked_at(view, capture)
+        # A writer that ended, or began, while its capture was being read looks dead at the first look.
+        return looked_at(view, capture) if found.died else found
 
 
-def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, StreamInfo]:
-    """Number and stream of the capture that is meant."""
+def looked_at(view: JournalView, capture: int | str | None) -> Postmortem:
+    writer = writing_process(Path(view.path))  # asked before reading: what is read is then at least as old
+    number, info, is_last = asked_for(view, capture)
+    return told(view.trace(info), view.path, number, writer if is_last else None)
+
+
+def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, StreamInfo, bool]:
+    """Number and stream of the capture that is meant, and whether it is the last one."""
     streams = view.capture_streams
     if not streams:
         raise JournalError(
@@ -173,11 +180,11 @@ def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, Stream
             captures=0,
         )
     info = streams[-1] if capture is None else view.chosen(capture)
-    return streams.index(info), info
+    return streams.index(info), info, info == streams[-1]
 
 
-def told(trace: Trace, path: str, number: int, *, is_last: bool) -> Postmortem:
-    """What the records of a capture tell."""
+def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem:
+    """What the records of a capture tell, and the process that wrote its journal just before they were read."""
     fact = trace.tables.fact
     head = trace.tables.head
     first = next(trace.events(0, 1))
@@ -197,7 +204,7 @@ def told(trace: Trace, path: str, number: int, *, is_last: bool) -> Postmortem:
         name=fact("name"),
         model=fact("model_class_name"),
         status=status,
-        writer=writing_process(Path(path)) if status == "unfinished" and is_last else None,
+        writer=writer if status == "unfinished" else None,
         is_announced=fact("last_started_event") is not None,
         call=call,
         around=tuple(calls[:-1]),
@@ -234,7 +241,7 @@ def place_of(trace: Trace, frame: Frame) -> Place:
         text = trace.source_text(file, first_line, function)
     except JournalError:  # lost or damaged, as after a power cut
         text = None
-    lines = [] if text is None else text.splitlines()
+    lines = [] if text is None else text.split("\n")
     at = line - first_line
     return Place(file, line, function, lines[at].strip() if 0 <= at < len(lines) else None)
 

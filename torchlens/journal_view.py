@@ -199,7 +199,7 @@ class JournalView:
         """The trace of a capture's stream."""
         made = self.traces.get(info.stream)
         if made is None or made.is_cleaned_up:
-            made = self.traces[info.stream] = Trace(open_for_reading(self.path), info.stream)
+            made = self.traces[info.stream] = Trace(open_for_reading(self.journal.path), info.stream)
         return made
 
     def verify(self, *, timeout: float | None = None) -> Report:

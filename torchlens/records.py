@@ -169,7 +169,7 @@ class FuncCallLocation:
         text = self.source_context
         if text is None:
             return None
-        lines = text.splitlines()
+        lines = text.split("\n")
         number = self.line_number - self.code_firstlineno
         return lines[number].strip() if 0 <= number < len(lines) else None
 

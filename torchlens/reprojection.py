@@ -26,7 +26,7 @@ from projections.twins import Twins
 from torchlens.cache import FileCache, cache_of
 from torchlens.folded import Result, fold, unpacked
 from torchlens.journal_view import captures_in
-from torchlens.results import Receipt, find, keep, kept_tables
+from torchlens.results import Receipt, find, has_tables, keep, kept_tables
 from torchlens.tabular import frame_of
 
 if TYPE_CHECKING:
@@ -127,6 +127,11 @@ class Reprojection:
     def ok(self) -> bool:
         """Whether every capture could be folded, and none differs from what was stored."""
         return all(capture.status not in ("different", "failed") for capture in self.captures)
+
+    @property
+    def num_uncompared(self) -> int:
+        """Captures for which nothing was stored that they could be compared with."""
+        return sum(capture.status in ("new", "stale") for capture in self.captures)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The listed differences, one a row; needs the extra ``pandas``."""
@@ -232,7 +237,9 @@ def folded_anew(
                 receipt.written_by,
                 differences.count - before,
             )
-        if not check and not (made.status == "equal" and made.stored_head == info.head):
+        if not check and not (
+            made.status == "equal" and made.stored_head == info.head and has_tables(cache, stream, now)
+        ):
             keep(cache, stream, now)
         return made
     except TorchLensError as exc:

@@ -29,7 +29,7 @@ from torchlens.cache import CacheKey, FileCache
 from torchlens.folded import Result, witness_of
 from torchlens.version import VERSION as PACKAGE_VERSION
 
-__all__ = ["Receipt", "find", "keep", "kept_tables"]
+__all__ = ["Receipt", "find", "has_tables", "keep", "kept_tables"]
 
 RECEIPT: Final = "receipt"
 TABLES: Final = "tables"
@@ -76,6 +76,11 @@ def keep(cache: FileCache, stream: int, result: Result) -> None:
     for old in kept if receipt in kept else ():  # what could not be kept replaces nothing
         if old.projection in (RECEIPT, TABLES) and old not in (receipt, tables):
             cache.drop(old)
+
+
+def has_tables(cache: FileCache, stream: int, result: Result) -> bool:
+    """Whether tables of this head are kept, whole."""
+    return cache.get(CacheKey(TABLES, VERSION, stream, result.tables.head)) is not None
 
 
 class Found(NamedTuple):

@@ -133,13 +133,6 @@ def write_rows(
     write_table(table)
 
 
-def table_of(names: Iterable[str], *, right: Sequence[str]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for name in names:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
-    return table
-
-
 def width_of_output() -> int:
     return Console().width if sys.stdout.isatty() else WIDTH_OF_PIPE
 

@@ -11,11 +11,16 @@ from typing import Any, Final
 import attrs
 
 from torchlens.commands.parsing import Commands
-from torchlens.commands.printing import cell, shown_progress, table_of, write_json, write_table
+from torchlens.commands.printing import shown_progress, write_json, write_rows
 from torchlens.reprojection import FIELDS, Difference, ReprojectedCapture, Reprojection, reproject_watched
 
 FEW: Final = 20
 """Captures that get a line each; of more, the numbers are told."""
+
+MOST_FIELDS: Final = 5
+
+SHORT: Final = 12
+"""Digits of a fingerprint that tell two apart for people."""
 
 CAPTURE_FIELDS: Final = ("stream", "name", "events", "status", "differences", "stored by", "stored at", "fingerprint")
 
@@ -28,23 +33,29 @@ def add(commands: Commands) -> None:
 
 
 def reproject(asked: argparse.Namespace) -> int:
-    """0 where every capture could be folded, and with ``--check`` none differs; else 1."""
+    """0 where every capture could be folded, and with ``--check`` each was compared and none differs; else 1."""
     found = reproject_watched(asked.path, check=asked.check, watch=partial(shown_progress, what="folding captures"))
     if asked.json:
         facts = attrs.asdict(found)
-        write_json({"path": found.path, "ok": found.ok, **facts})
+        write_json({"path": found.path, "ok": found.ok, "num_uncompared": found.num_uncompared, **facts})
     else:
         show(found)
+    if found.num_uncompared and asked.check:
+        told = f"{found.num_uncompared} captures have nothing stored to be compared with"
+        sys.stderr.write(f"torchlens: {told}; run this without --check once before an upgrade\n")
     is_failed = any(capture.status == "failed" for capture in found.captures)
-    return int(is_failed or (asked.check and not found.ok))
+    return int(is_failed or (asked.check and not (found.ok and not found.num_uncompared)))
 
 
 def show(found: Reprojection) -> None:
     if len(found.captures) <= FEW:
-        table = table_of(CAPTURE_FIELDS, right=("stream", "events", "differences", "stored at"))
-        for capture in found.captures:
-            table.add_row(*map(cell, capture_cells(capture)))
-        write_table(table)
+        write_rows(
+            CAPTURE_FIELDS,
+            [dict(zip(CAPTURE_FIELDS, capture_cells(capture), strict=True)) for capture in found.captures],
+            right=("stream", "events", "differences", "stored at"),
+            wrap=("name",),
+            spare=("stored at", "stored by", "fingerprint"),
+        )
     else:
         counts = Counter(capture.status for capture in found.captures)
         events = sum(capture.num_events for capture in found.captures)
@@ -54,10 +65,16 @@ def show(found: Reprojection) -> None:
         if capture.status == "failed":
             sys.stdout.write(f"capture of stream {capture.stream}: {capture.problem} [{capture.code}]\n")
     if found.differences:
-        table = table_of(FIELDS, right=("stream",))
-        for one in found.differences:
-            table.add_row(*map(cell, difference_cells(one)))
-        write_table(table)
+        fields = Counter(f"{one.table}.{one.field}" if one.field else one.table for one in found.differences)
+        most = ", ".join(f"{name} {count}" for name, count in fields.most_common(MOST_FIELDS))
+        sys.stdout.write(f"{found.num_differences} differences, most of them in {most}\n")
+        write_rows(
+            FIELDS,
+            [dict(zip(FIELDS, difference_cells(one), strict=True)) for one in found.differences],
+            right=("stream",),
+            wrap=("before", "after"),
+            spare=("change", "stream", "table"),
+        )
     left = found.num_differences - len(found.differences)
     if left:
         sys.stdout.write(f"and {left} more\n")
@@ -72,7 +89,7 @@ def capture_cells(capture: ReprojectedCapture) -> tuple[Any, ...]:
         capture.num_differences,
         capture.stored_by,
         capture.stored_head,
-        capture.fingerprint,
+        None if capture.fingerprint is None else capture.fingerprint[:SHORT],
     )
 
 
