@@ -393,7 +393,9 @@ def test_checking_writes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_journal_that_cannot_be_written_is_folded_all_the_same(path: Path) -> None:
-    (path / "cache").write_text("a file is in the way")
+    (path / "cache").mkdir()
+    for stream in ("0", "1"):
+        (path / "cache" / stream).write_text("a file is in the way")
     assert statuses(reproject(path)) == ["new", "new"]
     assert statuses(reproject(path)) == ["new", "new"]
 
