@@ -14,8 +14,9 @@ import attrs
 
 from journal.events import Event, OpExecuted, OpRaised, OpStarted, event_class
 from projections.arguments import argument_paths, arguments_text, flat_kwargs, has_hole, keywords_text, text_of
+from projections.details import field
 from projections.errors import contradictory, over_events
-from projections.forward import Forward, field
+from projections.forward import Forward
 from projections.ops import shapes_of, tensor_text
 from projections.sites import Frame, frames
 

@@ -7,7 +7,7 @@ Gives  one row per input, result of a call, buffer version and output, in captur
 Rule   a value stands at the row that made it; a module that hands one of its inputs through gets an
        ``identity`` row when it is left, and from then on the value stands there.
 Not    labels (labels.py), layers (grouping.py), or anything that needs an event's larger fields: those
-       are read from the event itself when somebody asks (forward.py).
+       are read from the event itself when somebody asks (details.py).
 """
 
 from __future__ import annotations

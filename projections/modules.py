@@ -20,7 +20,8 @@ from projections.arguments import (
     holes,
     keywords_text,
 )
-from projections.forward import Forward, field, once
+from projections.details import field
+from projections.forward import Forward, once
 from projections.graph import NOWHERE
 from projections.ops import elements, frozen, tensor_texts, trainable
 from projections.sequences import Each

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
-from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen
@@ -21,12 +20,26 @@ from projections.arguments import (
     keywords_text,
     step_into,
 )
-from projections.forward import ARGS, CONTAINER, INPUTS, KWARGS, WRITERS, Brief, Forward, field
+from projections.details import ARGS, CONTAINER, INPUTS, KWARGS, WRITERS, Brief, field
+from projections.forward import Forward
 from projections.graph import BUFFER_FUSED, BUFFER_WRITTEN, INPUT, NOWHERE, OUTPUT
 from projections.keys import every_keys, keys_of
+from projections.makers import (
+    flags,
+    from_brief,
+    from_brief_by,
+    from_call,
+    from_event,
+    labels_of,
+    of_call,
+    of_classes,
+    of_function,
+    of_layer,
+    per_row,
+)
 from projections.reach import distances, reached
 from projections.rows import is_buffer
-from projections.sequences import Classes, Computed, Deferred, Each, Named, Picked, Ragged
+from projections.sequences import Classes, Computed, Deferred, Each, Picked, Ragged
 from projections.signatures import arg_names, config_of
 from projections.sites import frames
 from projections.tables import Column, Maker
@@ -34,154 +47,6 @@ from projections.tables import Column, Maker
 WAS_PARAMETER: Final = field(InputSeen, "was_parameter")
 HOW: Final = field(BufferWritten, "how")
 CHANGED: Final = field(BufferWritten, "changed")
-
-
-# -- small builders
-
-
-def per_row(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
-    """A column whose cells are worked out at each read."""
-
-    def make(forward: Forward) -> Column:
-        return Each(forward, range(len(forward)), one)
-
-    return make
-
-
-def from_brief(name: str) -> Maker[Forward]:
-    """A column that is a field of the details' shared part."""
-
-    def make(forward: Forward) -> Column:
-        return Deferred(
-            len(forward),
-            lambda row: getattr(forward.detail(row).brief, name),
-            lambda: of_briefs(forward, attrgetter(name)),
-        )
-
-    return make
-
-
-def of_briefs(forward: Forward, read: Callable[[Brief], Any]) -> Column:
-    briefs, classes = forward.details.briefs, forward.brief_classes
-    return Picked([read(briefs[row]) for row in classes.first], classes)
-
-
-def from_brief_by(read: Callable[[Brief], Any]) -> Maker[Forward]:
-    """A column worked out from the details' shared part."""
-
-    def make(forward: Forward) -> Column:
-        return Deferred(len(forward), lambda row: read(forward.detail(row).brief), lambda: of_briefs(forward, read))
-
-    return make
-
-
-def from_call(read: Callable[[Forward, int, Any], Any], missing: Any) -> Maker[Forward]:
-    """A column read from the event of each call, the same for calls that were given the same (``Forward.given``).
-
-    Args:
-        read: Gives the value from the forward, a row of the call and its event.
-        missing: Value of the rows that are no call.
-    """
-
-    def make(forward: Forward) -> Column:
-        rows = forward.rows
-
-        def one(row: int) -> Any:
-            return missing if rows.function[row] < 0 else read(forward, row, forward.source.row(rows.event[row]))
-
-        def every() -> Column:
-            classes, events = forward.given
-            held = [
-                missing if event is None else read(forward, row, event)
-                for row, event in zip(classes.first, events, strict=True)
-            ]
-            return Picked(held, classes)
-
-        return Deferred(len(rows), one, every)
-
-    return make
-
-
-def of_classes(read: Callable[[Forward], Classes], one: Callable[[Forward, int], Any]) -> Maker[Forward]:
-    """A column that is the same for the rows of a class, worked out for the first row of each."""
-
-    def make(forward: Forward) -> Column:
-        classes = read(forward)
-        return Picked([one(forward, row) for row in classes.first], classes)
-
-    return make
-
-
-def from_event(kind: Callable[[int], bool], read: Callable[[Forward, int, Any], Any], missing: Any) -> Maker[Forward]:
-    """A column read from the event of each row of some kinds; ``missing`` for all other rows.
-
-    Args:
-        kind: Whether a row with this function number has the value.
-        read: Gives the value from the forward, the row and its event.
-        missing: Value of the others.
-    """
-
-    def make(forward: Forward) -> Column:
-        rows = forward.rows
-
-        def one(row: int) -> Any:
-            if not kind(rows.function[row]):
-                return missing
-            return read(forward, row, forward.source.row(rows.event[row]))
-
-        def every() -> Column:
-            made = [missing] * len(rows)
-            own = [row for row, function in enumerate(rows.function) if kind(function)]
-            if not own:
-                return Picked([missing], Classes.by(made))
-            for position, event in forward.scan([rows.event[row] for row in own]):
-                made[own[position]] = read(forward, own[position], event)
-            return made
-
-        return Deferred(len(rows), one, every)
-
-    return make
-
-
-def labels_of(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
-    """A column of op labels from a column of op rows."""
-    return lambda forward: Named(forward.labels.op, read(forward))
-
-
-def recurrent_ops(forward: Forward) -> Column:
-    """Labels of all passes of the layer: one tuple a layer, which its passes share."""
-    labels = forward.labels.op
-    passes = [tuple([labels[row] for row in rows]) for rows in forward.layer_ops]
-    return Picked(passes, forward.layer_classes)
-
-
-def flags(read: Callable[[Forward], Sequence[int]]) -> Maker[Forward]:
-    """A column that is True at some rows."""
-
-    def make(forward: Forward) -> Column:
-        made = [False] * len(forward)
-        for row in read(forward):
-            made[row] = True
-        return made
-
-    return make
-
-
-def of_function(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
-    """A column that depends on the function alone."""
-    return of_classes(
-        lambda forward: forward.function_classes, lambda forward, row: one(forward, forward.rows.function[row])
-    )
-
-
-def of_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
-    """A column that depends on the enclosing module call alone."""
-    return of_classes(lambda forward: forward.call_classes, one)
-
-
-def of_layer(read: Callable[[Forward], Sequence[Any]]) -> Maker[Forward]:
-    """A column that an op has from its layer."""
-    return lambda forward: Picked(read(forward), forward.layer_classes)
 
 
 # -- identity
@@ -218,6 +83,13 @@ def site_keys(forward: Forward) -> list[str]:
         path = "/".join([words.module_path(forward.calls.module[outer]) for outer in paths[call]]) if paths else ""
         made.append(f"s1|{path}|{kind}|{place}|{rank}")
     return made
+
+
+def recurrent_ops(forward: Forward) -> Column:
+    """Labels of all passes of the layer: one tuple a layer, which its passes share."""
+    labels = forward.labels.op
+    passes = [tuple([labels[row] for row in rows]) for rows in forward.layer_ops]
+    return Picked(passes, forward.layer_classes)
 
 
 # -- function

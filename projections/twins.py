@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from journal.events import DESCRIPTION, EVENTS_BY_NAME, OpExecuted, ParameterSeen, Row, StreamOpened
 from projections.build import CaptureTables
 from projections.columns import OCCASION
+from projections.details import DURATION, OUTPUTS
 from projections.encoding import EncodedTable, Encoder, OpLabels
-from projections.forward import DURATION, OUTPUTS
 from projections.packing import packed_bytes
 
 MOST: Final = 8
