@@ -21,7 +21,12 @@ POLL_SECONDS: Final = 0.05
 
 
 def follow(
-    journal: Journal, stream: StreamId | None = None, *, start: int = 0, timeout: float | None = None
+    journal: Journal,
+    stream: StreamId | None = None,
+    *,
+    start: int = 0,
+    timeout: float | None = None,
+    through_seals: bool = False,
 ) -> Iterator[Stamped]:
     """Every event from ``start`` on, each as soon as it can be read.
 
@@ -30,6 +35,8 @@ def follow(
         stream: Only this one; None for all, in the order of seq.
         start: Number of the first event wanted: within the stream, or a seq.
         timeout: End after so many seconds without an event; None waits for as long as somebody may append.
+        through_seals: Go on when nobody writes, since a later capture may open the journal again: without a timeout
+            it never ends.
 
     Yields:
         Events, until the journal is sealed or its writer died; for a stream also until its capture is
@@ -55,7 +62,7 @@ def follow(
         now = time.monotonic()
         if next_one > first:
             heard = now
-        elif not may_grow or settled:
+        elif settled or not (may_grow or through_seals):
             return
         rest = POLL_SECONDS if timeout is None else min(POLL_SECONDS, heard + timeout - now)
         if rest <= 0:

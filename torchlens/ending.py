@@ -139,7 +139,7 @@ class Postmortem:
         if self.is_announced:
             return "the process died between two calls, in code that is not recorded"
         if self.last_op is None:
-            return f"the process died before a call was committed (where calls are announced, before the first); {ADVICE}"
+            return f"the process died before a call was committed, the first one if calls are announced; {ADVICE}"
         last = self.last_op.function
         return f"the process died after {last}, the last call committed; the one after it is not known: {ADVICE}"
 

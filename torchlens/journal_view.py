@@ -76,7 +76,12 @@ class JournalView:
         return [self.trace(info) for _, info in self.matching(name, tag)]
 
     def follow(
-        self, capture: int | str | None = None, *, start: int | None = None, timeout: float | None = None
+        self,
+        capture: int | str | None = None,
+        *,
+        start: int | None = None,
+        timeout: float | None = None,
+        through_seals: bool = False,
     ) -> Iterator[Stamped]:
         """The events as they arrive, while this process or another one writes the journal.
 
@@ -86,6 +91,8 @@ class JournalView:
             capture: Only this one, as for ``capture``; it may be one that is yet to come. None for all streams.
             start: Number of the first event wanted, within the capture or the journal; from the first by default.
             timeout: Seconds without an event after which to end; None to wait for as long as somebody writes.
+            through_seals: Go on when nobody writes. A loop that cleans up each trace before the next seals the journal
+                after each, and opens it again.
 
         Yields:
             Events with their places; until the journal is sealed or its writer died, and for one capture until
@@ -95,7 +102,13 @@ class JournalView:
             JournalError: ``capture_unknown``, ``capture_ambiguous``, and what reading raises.
         """
         stream = None if capture is None else self.awaited(capture, timeout)
-        yield from follow(self.journal, None if stream is None else stream.stream, start=start or 0, timeout=timeout)
+        yield from follow(
+            self.journal,
+            None if stream is None else stream.stream,
+            start=start or 0,
+            timeout=timeout,
+            through_seals=through_seals,
+        )
 
     def prune(
         self,

@@ -237,9 +237,8 @@ def folded_anew(
                 receipt.written_by,
                 differences.count - before,
             )
-        if not check and not (
-            made.status == "equal" and made.stored_head == info.head and has_tables(cache, stream, now)
-        ):
+        is_kept = made.status == "equal" and made.stored_head == info.head
+        if not check and not (is_kept and has_tables(cache, stream, now)):
             keep(cache, stream, now)
         return made
     except TorchLensError as exc:

@@ -219,3 +219,42 @@ def test_a_table_full_of_living_readers_is_refused_by_code(tmp_path: Path, monke
         assert refused.value.code == "journal_readers_full"
     with lmdb.open(str(tmp_path / "j"), readonly=True, max_dbs=16):
         pass
+
+
+LOOP = """
+import sys, time
+from journal import open_for_writing
+from tests.strategies import opened
+for number in range(5):
+    one = open_for_writing(sys.argv[1], durability="batch")
+    one.open_stream(opened(f"step {number}"))
+    one.close()
+    time.sleep(0.3)
+"""
+
+
+def test_a_loop_that_seals_after_each_capture_is_followed_through_its_seals(tmp_path: Path) -> None:
+    with started(LOOP, tmp_path / "j"), open_journal(tmp_path / "j", wait=PATIENCE) as view:
+        found: list[Stamped] = []
+        for stamped in view.follow(timeout=PATIENCE, through_seals=True):
+            found.append(stamped)
+            if len(found) == 5:
+                break
+    assert [stamped.stream for stamped in found] == [0, 1, 2, 3, 4]
+
+
+def test_through_seals_ends_by_its_timeout_alone(tmp_path: Path) -> None:
+    open_for_writing(tmp_path / "j").close()
+    with open_journal(tmp_path / "j") as view:
+        begun = time.monotonic()
+        assert list(view.follow(timeout=0.4, through_seals=True)) == []
+        assert time.monotonic() - begun >= 0.4
+
+
+def test_a_view_survives_a_change_of_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tl.trace(nn.ReLU(), torch.ones(2), journal=tmp_path / "j").cleanup()
+    monkeypatch.chdir(tmp_path)
+    with tl.open_journal("j") as view:
+        monkeypatch.chdir("/")
+        assert len(view.captures) == 1
+        assert view.verify().ok

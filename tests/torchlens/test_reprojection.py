@@ -484,7 +484,8 @@ def test_the_command_shows_captures_and_differences(differing: Path, capsys: pyt
     lines = [line.split() for line in shown.out.splitlines()]
     assert lines[1][:5] == ["0", "-", "16", "different", "2"]
     assert lines[2][:5] == ["1", "-", "13", "equal", "0"]
-    assert lines[4:] == [
+    assert " ".join(lines[3]) == "2 differences, most of them in ops.num_args_total 1, layers.num_args_total 1"
+    assert lines[5:] == [
         ["0", "-", table, "tanh_1_2", "num_args_total", "changed", "1", "2"] for table in ("ops", "layers")
     ]
 
@@ -526,3 +527,22 @@ def test_a_path_where_no_journal_is_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert refused.value.code == "journal_not_found"
     assert main(["journal", "reproject", str(tmp_path / "none")]) == 1
     assert "[journal_not_found]" in capsys.readouterr().err
+
+
+def test_a_check_passes_only_where_there_was_something_to_compare(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["journal", "reproject", str(path), "--check"]) == 1
+    assert "nothing stored to be compared with" in capsys.readouterr().err
+    assert reproject(path).num_uncompared == 2
+    assert main(["journal", "reproject", str(path), "--check"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_lost_tables_are_kept_again(path: Path) -> None:
+    reproject(path)
+    kept = sorted((path / "cache").rglob("tables.*"))
+    before = kept[0].read_bytes()
+    kept[0].unlink()
+    assert [capture.status for capture in reproject(path).captures] == ["equal", "equal"]
+    assert kept[0].read_bytes() == before

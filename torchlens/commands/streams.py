@@ -21,6 +21,8 @@ def add(commands: Commands) -> None:
     add_capture(follow_command)
     text = "end after S seconds without an event; wait so long for a journal that is not there yet"
     follow_command.add_argument("--timeout", type=seconds, metavar="S", help=text)
+    text = "go on when nobody writes: the next capture opens the journal again"
+    follow_command.add_argument("--through-seals", action="store_true", help=text)
     prune_command = commands.add(
         "prune", prune, "write a new journal with some captures, or with all, compacted", path="SOURCE"
     )
@@ -39,12 +41,14 @@ def add(commands: Commands) -> None:
 def follow(asked: argparse.Namespace) -> None:
     lines = EventLines(with_stream=asked.capture is None)
     with open_journal(asked.path, wait=asked.timeout or 0.0) as view:
-        for item in view.follow(asked.capture, timeout=asked.timeout):
+        for item in view.follow(asked.capture, timeout=asked.timeout, through_seals=asked.through_seals):
             if asked.json:
                 write_json(event_facts(item), one_line=True)
             else:
                 sys.stdout.write(lines.line(item))
             sys.stdout.flush()
+    if asked.capture is None and not asked.through_seals and sys.stderr.isatty():
+        sys.stderr.write("torchlens: nobody writes this journal now; --through-seals waits for the next capture\n")
 
 
 @reading
