@@ -167,6 +167,9 @@ class Moment:
         with over_events():
             return build(self.projector.source, self.head, self.states())
 
+    def __repr__(self) -> str:
+        return f"<Moment after {self.head} events: {self.counts['ops']} ops, {len(self.running)} module calls running>"
+
     def states(self) -> list[Any]:
         """The states of the folds, whole."""
         parts = zip(FOLDS, self.later.states, self.snapshot.heads, self.snapshot.lengths, strict=True)

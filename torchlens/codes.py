@@ -35,6 +35,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "encoding_version_unknown": "EncodingError",
         "event_malformed": "JournalCorrupt",
         "event_name_taken": "JournalError",
+        "event_out_of_range": "IndexOutOfRange",
         "event_too_large": "JournalError",
         "event_unknown": "JournalError",
         "event_upcaster_missing": "JournalError",

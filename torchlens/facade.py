@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import attrs
 
 from journal import Journal, JournalError, StreamId
-from projections import CaptureTables, Selector, fingerprint, invariants
+from projections import CaptureTables, Moment, Selector, fingerprint, invariants
 from projections.errors import over_events
 from projections.selector import label
 from projections.vocabulary import ROOT
@@ -31,6 +31,7 @@ from torchlens.accessors import (
 )
 from torchlens.errors import (
     CaptureError,
+    IndexOutOfRange,
     LookupRefused,
     PayloadUnavailableError,
     SelectionError,
@@ -388,6 +389,28 @@ class Trace(View):
         return iter(self.ops)
 
     # -- reports
+
+    def as_of(self, event: int) -> Moment:
+        """The capture as it stood after its first ``event`` events, at the cost of a few thousand of them at most.
+
+        Args:
+            event: How many events are taken into account: 0 is before the first one, and all of them is now.
+
+        Raises:
+            IndexOutOfRange: ``event_out_of_range``, when the stream has not as many.
+        """
+        head = self.tables.head
+        if type(event) is not int or not 0 <= event <= head:
+            raise IndexOutOfRange(
+                code="event_out_of_range",
+                problem=f"{event!r} is no number of events of this capture, which has {head}",
+                remedy=f"ask for a whole number from 0 to {head}",
+                event=event,
+                events=head,
+            )
+        assert self.projector is not None  # tables would have refused
+        with collector.paused():
+            return self.projector.at(event)
 
     def summary(self, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
         """The module tree with calls, shapes and parameters, and totals, as text.

@@ -216,7 +216,7 @@ class JournalView:
         return made
 
     def verify(self, *, timeout: float | None = None) -> Report:
-        """Look at every stored byte, in a process of its own: ``.ok``, and every damage that was found.
+        """Look at every byte that means anything, in a process of its own: ``.ok``, and every damage that was found.
 
         Args:
             timeout: Seconds after which to give up; never, by default.

@@ -233,3 +233,16 @@ def test_a_capture_killed_in_a_kernel_leaves_a_partial_trace(tmp_path: Path) -> 
     with tl.open_journal(path) as view:
         assert [capture.outcome.status for capture in view.captures] == ["unfinished", "complete"]
     again.cleanup()
+
+
+def test_a_moment_is_asked_for_by_a_number_of_events() -> None:
+    trace = tl.trace(torch.nn.ReLU(), torch.ones(2))
+    head = trace.tables.head
+    assert trace.as_of(head).counts["ops"] == len(trace.ops)
+    assert trace.as_of(0).counts["ops"] == 0
+    assert repr(trace.as_of(0)) == "<Moment after 0 events: 0 ops, 0 module calls running>"
+    for odd in (-1, head + 1, 1.5, "3", None, True):
+        with pytest.raises(tl.errors.IndexOutOfRange) as refused:
+            trace.as_of(odd)  # type: ignore[arg-type]  # refused
+        assert refused.value.code == "event_out_of_range"
+    trace.cleanup()

@@ -17,7 +17,9 @@ from torchlens.quantities import Bytes
 
 
 def add(commands: Commands) -> None:
-    made = commands.add("verify", verified, "whether every byte is as it was written; status 1 if not")
+    made = commands.add(
+        "verify", verified, "whether every byte that means anything is as it was written; status 1 if not"
+    )
     made.add_argument("--timeout", type=seconds, metavar="S", help="give up after S seconds")
     made = commands.add("recover", recovered, "write what a damaged journal can prove into a new one", path="SRC")
     made.add_argument("target", metavar="DST", help="where nothing is yet")
