@@ -48,15 +48,24 @@ SWEEP_SECONDS: Final = 2.0
 SYNCS: Final[tuple[Sync, ...]] = ("none", "events", "all")  # weakest first
 
 
-class Environment(Shelf):
-    """The shared, counted state of one journal directory in this process."""
+class Seat:
+    """One user's place in an environment. It is there before the user joins, so that whatever an interrupt cuts short,
+    joining or leaving, can be brought to its end by leaving once more.
+    """
 
-    def __init__(self, folder: Path, writing: bool, sync: Sync) -> None:
+    def __init__(self, writing: bool) -> None:
+        self.writing = writing
+        self.environment: Environment | None = None
+
+
+class Environment(Shelf):
+    """The shared state of one journal directory in this process. A new one has opened nothing yet."""
+
+    def __init__(self, folder: Path, sync: Sync) -> None:
         self.folder = Path(os.path.abspath(folder))
         self.segments = Segments(self.folder / "segments")
         super().__init__(self.segments)
-        self.users = 0
-        self.writing_users = 0
+        self.seats: set[Seat] = set()
         self.sync: Sync = sync
         self.machine: Machine[WriterState] = Machine(WRITER, WriterState.SEALED)
         self.waiting = ChunkList()  # taken, not yet committed
@@ -67,12 +76,22 @@ class Environment(Shelf):
         self.file: tuple[int, int] | None = None  # device and number of the data.mdb that is open
         self.id = b""
         self.sweep_at = 0.0  # on the monotonic clock
+
+    @property
+    def users(self) -> int:
+        return len(self.seats)
+
+    @property
+    def writing_users(self) -> int:
+        return sum(seat.writing for seat in self.seats)
+
+    # opening and closing
+
+    def open(self, writing: bool) -> None:
         if writing:
             self.open_to_write()
         else:
             self.open_to_read()
-
-    # opening and closing
 
     def open_to_read(self) -> None:
         with self.failures("open"):
@@ -101,8 +120,9 @@ class Environment(Shelf):
                 raise self.not_a_journal("it has no events, but segments with payloads")
             self.folder.mkdir(parents=True, exist_ok=True)
             self.require_own_files()
-            lease = Lease(self.folder)
         try:
+            with self.failures("open"):
+                self.lease = Lease(self.folder)
             self.connect(writing=True)
             with self.reading() as txn:
                 last = self.last_commit(txn)
@@ -110,13 +130,12 @@ class Environment(Shelf):
             self.check_head(writing=True)
             self.next_seq = last[0]
             self.segments.start(last[1], last[2])
+            self.machine.step(WriterStep.REOPEN)
+            FLUSHER.keep(self)
         except BaseException:
+            self.give_up()
             self.shut()
-            lease.release()
             raise
-        self.lease = lease
-        self.machine.step(WriterStep.REOPEN)
-        FLUSHER.keep(self)
 
     def require_own_files(self) -> None:
         """Refuse links and devices in the place of files that are written, by LMDB too when it reads.
@@ -136,25 +155,25 @@ class Environment(Shelf):
     def write_too(self, sync: Sync) -> None:
         """A user that writes joins: open for writing if nobody wrote, and flush as much as the strictest asks."""
         with self.lock:
-            if self.writing_users == 0:
-                self.disconnect()
-                self.sync = sync
+            if self.lease is None:
                 try:
+                    self.disconnect()
+                    self.sync = sync
                     self.open_to_write()
                 except BaseException:
+                    self.disconnect()
                     self.open_to_read()
                     raise
             elif SYNCS.index(sync) > SYNCS.index(self.sync):
                 weaker, self.sync = self.sync, sync
                 if weaker == "none":
-                    self.disconnect()
-                    self.connect(writing=True)
-
-    def read_only(self) -> None:
-        """The last user that writes has left, others read on."""
-        with self.lock:
-            self.disconnect()
-            self.connect(writing=False)
+                    try:
+                        self.disconnect()
+                        self.connect(writing=True)
+                    except BaseException:
+                        self.disconnect()
+                        self.connect(writing=True)
+                        raise
 
     def connect(self, writing: bool) -> None:
         with self.lock, self.failures("open"):
@@ -217,28 +236,47 @@ class Environment(Shelf):
             self.env = None
 
     def seal(self) -> None:
-        """Commit everything, mark the journal as sealed and give the lease back."""
+        """Commit everything, mark the journal as sealed and give the lease back. What is done is not done again.
+
+        Users that read go on with LMDB as it is open: opening the path anew might find another journal there.
+        """
         with self.lock:
-            for writer in list(self.writers.values()):
-                writer.close()
-            self.commit()
-            if self.machine.state is WriterState.WRITING and not self.is_removed():
-                with self.failures("write"):
-                    if self.sync != "none":
-                        self.env.sync(True)
-                    with self.reading() as txn:
-                        head = Head(self.id, *self.last_commit(txn))
-                    write_head(self.folder, head, durable=self.sync != "none")
-                self.commit(sealing=True)
-            self.machine.step(WriterStep.SEAL)
-            FLUSHER.leave(self)
+            if self.machine.state is not WriterState.SEALED:
+                for writer in list(self.writers.values()):
+                    writer.close()
+                self.commit()
+                if self.machine.state is WriterState.WRITING and not self.is_removed():
+                    with self.failures("write"):
+                        if self.sync != "none":
+                            self.env.sync(True)
+                        with self.reading() as txn:
+                            head = Head(self.id, *self.last_commit(txn))
+                        write_head(self.folder, head, durable=self.sync != "none")
+                    self.commit(sealing=True)
+                self.machine.step(WriterStep.SEAL)
+            self.stop_writing()
+
+    def give_up(self) -> None:
+        """Give the lease back and store nothing of what waits; on the disk the journal stays as it was committed."""
+        with self.lock:
+            self.forget_waiting()
+            if self.machine.state is not WriterState.SEALED:
+                self.machine.step(WriterStep.SEAL)
+            self.stop_writing()
+
+    def stop_writing(self) -> None:
+        FLUSHER.leave(self)
+        try:
+            self.segments.discard()  # no commit names what is still gathered
             with self.segments.lock:
                 self.segments.stop()
+        finally:
             if self.lease is not None:
                 self.lease.release()
                 self.lease = None
 
     def shut(self) -> None:
+        """Close every file. It may be done again, also after an interrupt."""
         with self.lock:
             FLUSHER.leave(self)
             self.disconnect()
@@ -342,12 +380,12 @@ class Environment(Shelf):
             self.waiting_bytes -= len(chunk.data)
         self.recount()
 
-    def discard(self) -> None:
-        """Write none of what waits: the journal is to be removed."""
-        with self.lock:
-            self.waiting = ChunkList()
-            self.waiting_rows = self.waiting_bytes = 0
-            self.segments.discard()
+    def forget_waiting(self) -> None:
+        """Forget chunks that no commit has stored, and what is known of streams, which may be known from them."""
+        self.waiting = ChunkList()
+        self.waiting_rows = self.waiting_bytes = self.fresh_rows = 0
+        for known in (self.writers, self.indexes, self.origins, self.started, self.fresh):
+            known.clear()
 
     def flushed(self, writer: Writer) -> None:
         if writer.durability == "event" or (writer.durability == "batch" and self.is_due()):

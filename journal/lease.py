@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -27,14 +28,14 @@ class Lease:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.file = os.open(folder / LEASE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self.file = open(folder / LEASE, "rb+", buffering=0, opener=made)  # noqa: SIM115 - open while the lease is held
         try:
             self.take()
-            os.ftruncate(self.file, 0)
-            os.pwrite(self.file, str(os.getpid()).encode(), 0)
+            self.file.truncate(0)
+            os.pwrite(self.file.fileno(), str(os.getpid()).encode(), 0)
         except BlockingIOError as exc:
-            holder = os.pread(self.file, 64, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self.file)
+            holder = os.pread(self.file.fileno(), 64, 0).decode("ascii", "replace").strip() or "unknown"
+            self.file.close()
             raise JournalError(
                 code="journal_locked",
                 problem=f"the journal {str(folder)!r} is being written by process {holder}",
@@ -43,7 +44,7 @@ class Lease:
                 holder=int(holder) if holder.isdecimal() else None,
             ) from exc
         except BaseException:
-            os.close(self.file)  # which frees the lock: a full disk must not keep it
+            self.file.close()  # which frees the lock: a full disk must not keep it
             raise
 
     def take(self) -> None:
@@ -57,12 +58,19 @@ class Lease:
             time.sleep(LEASE_SECONDS / 20)
 
     def release(self) -> None:
-        os.ftruncate(self.file, 0)
-        os.close(self.file)
+        """Give it back. It may be done again, also after an interrupt: a file object closes its descriptor once."""
+        if not self.file.closed:
+            with suppress(OSError):
+                self.file.truncate(0)
+            self.file.close()
 
     def disown(self) -> None:
         """In a forked child: let the lock be the parent's alone, which would otherwise outlive it here."""
-        os.close(self.file)
+        self.file.close()
+
+
+def made(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
 
 
 def writing_process(folder: Path) -> int | None:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from journal.copying import copy_streams, onto_itself
 from journal.directories import path_of
-from journal.environment import closed
+from journal.environment import Seat, closed
 from journal.errors import JournalError
 from journal.events.capture import StreamOpened
 from journal.lmdb_opening import Sync
@@ -54,10 +54,11 @@ class LmdbJournal(JournalUser):
         self.durability: Durability = durability
         self.readonly = readonly
         self.closed = False
-        self.environment = enter(path_of(path), not readonly, sync)
-        super().__init__(self.environment)
-        self.dropped = weakref.finalize(self, DROPPED.append, (self.environment, not readonly))
+        self.seat = Seat(writing=not readonly)
+        self.dropped = weakref.finalize(self, DROPPED.append, self.seat)
         self.dropped.atexit = False
+        self.environment = enter(path_of(path), self.seat, sync)
+        super().__init__(self.environment)
 
     @property
     def path(self) -> str:
@@ -95,7 +96,7 @@ class LmdbJournal(JournalUser):
             return
         for writer in self.opened_here:
             writer.close()
-        leave(self.environment, not self.readonly)
+        leave(self.seat)
         self.closed = True
         self.dropped.detach()
 

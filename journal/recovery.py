@@ -131,7 +131,7 @@ class Copy:
 
     def abandon(self, path: Path) -> None:
         """Let go of the new journal without writing any more of it."""
-        self.journal.environment.discard()
+        self.journal.environment.give_up()
         shutil.rmtree(path, ignore_errors=True)
         with suppress(JournalError):
             self.journal.close()

@@ -69,7 +69,8 @@ def scan_parts(folder: Path, found: Damages) -> None:
     except JournalCorrupt as exc:
         is_head_whole = False
         found.damage(exc.code, exc.problem, file="HEAD")
-    journal = Scanned(folder, writing=False, sync="none")
+    journal = Scanned(folder, sync="none")
+    journal.open(writing=False)
     try:
         with journal.reading() as txn:
             events = Events(journal, txn, found)

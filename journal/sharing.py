@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Final
 
-from journal.environment import Environment
+from journal.environment import Environment, Seat
 from journal.errors import JournalError
 from journal.flushing import FLUSHER
 from journal.lmdb_opening import Sync
@@ -26,53 +26,80 @@ their paths cannot be opened here, since LMDB takes them for open."""
 GUARDS: Final = [RLock()]
 """The lock around OPEN, in a list since a forked process needs a new one."""
 
-DROPPED: Final[deque[tuple[Environment, bool]]] = deque()
-"""Users that were collected without having been closed. A finalizer only notes them, since it may run anywhere,
-inside any lock; the next user of a journal lets go for them, or the flushing thread."""
+DROPPED: Final[deque[Seat]] = deque()
+"""Seats of users that were collected without having been closed. A finalizer only notes them, since it may run
+anywhere, inside any lock; the next user of a journal leaves for them, or the flushing thread."""
 
 
-def enter(path: Path, writing: bool, sync: Sync) -> Environment:
+def enter(path: Path, seat: Seat, sync: Sync) -> Environment:
     """Join the environment of a path, or open it."""
-    with GUARDS[0]:
-        key = os.path.realpath(path)
-        if key in INHERITED and not INHERITED[key].is_removed():
-            INHERITED[key].check()
-        environment = OPEN.get(key)
-        if environment is None or environment.is_removed():
-            environment = Environment(path, writing, sync)
-            OPEN[key] = environment
-        elif writing:
-            environment.write_too(sync)
-        environment.users += 1
-        environment.writing_users += writing
+    try:
+        with GUARDS[0]:
+            key = os.path.realpath(path)
+            if key in INHERITED and not INHERITED[key].is_removed():
+                INHERITED[key].check()
+            environment = OPEN.get(key)
+            if environment is not None and not environment.seats:  # an interrupt fell into the last one's leaving
+                dismiss(environment)
+            if environment is None or environment.env is None or environment.is_removed():
+                environment = seat.environment = Environment(path, sync)
+                environment.open(seat.writing)
+                OPEN[key] = environment
+            else:
+                seat.environment = environment
+                if seat.writing:
+                    environment.write_too(sync)
+            environment.seats.add(seat)
+            leave_dropped()
+            return environment
+    except BaseException:
+        with suppress(JournalError):
+            leave(seat)
         leave_dropped()
-        return environment
+        raise
 
 
-def leave(environment: Environment, writing: bool) -> None:
-    """Let go of an environment: the last writer seals the journal, the last user closes it."""
+def leave(seat: Seat, *, storing: bool = True) -> None:
+    """Leave an environment: the last writer seals the journal, the last user closes it.
+
+    What fails or is interrupted is gone on with by the next call, and one that was through changes nothing.
+
+    Args:
+        seat: Of who leaves, and may not have come to join.
+        storing: Whether the last writer stores what waits. Else it is lost, and leaving asks nothing of the disk.
+    """
     with GUARDS[0]:
-        if writing and environment.writing_users == 1:
-            environment.seal()
-        environment.writing_users -= writing
-        environment.users -= 1
-        if environment.users == 0:
-            environment.shut()
-            key = os.path.realpath(environment.folder)
-            if OPEN.get(key) is environment:  # else its directory was removed, and made anew by another
-                del OPEN[key]
-        elif writing and environment.writing_users == 0:
-            environment.read_only()
+        environment = seat.environment
+        if environment is None or environment.is_forked:
+            return
+        if seat.writing and not any(other.writing for other in environment.seats if other is not seat):
+            if storing:
+                environment.seal()
+            else:
+                environment.give_up()
+        environment.seats.discard(seat)
+        if not environment.seats:
+            dismiss(environment)
+
+
+def dismiss(environment: Environment) -> None:
+    """Close an environment that nobody uses, and only then forget it: LMDB opens no file twice."""
+    environment.shut()
+    key = os.path.realpath(environment.folder)
+    if OPEN.get(key) is environment:  # else its directory was removed, and made anew by another
+        del OPEN[key]
 
 
 def leave_dropped() -> None:
-    """Let go for those who were collected unclosed. What fails is tried again at exit, where it is told."""
+    """Leave for those who were collected unclosed. What fails is tried again by the next call, and told at exit."""
     with GUARDS[0]:
-        while DROPPED:
-            environment, writing = DROPPED.popleft()
-            if not environment.is_forked:
-                with suppress(JournalError):
-                    leave(environment, writing)
+        for _ in range(len(DROPPED)):
+            try:
+                leave(DROPPED[0])
+            except JournalError:  # noqa: PERF203 - one that fails keeps no other from leaving
+                DROPPED.rotate(-1)
+            else:
+                DROPPED.popleft()
 
 
 def leave_all() -> None:
@@ -80,8 +107,7 @@ def leave_all() -> None:
     first: JournalError | None = None
     for environment in list(OPEN.values()):
         try:
-            if environment.writing_users:
-                environment.seal()
+            environment.seal()
             environment.shut()
         except JournalError as exc:  # noqa: PERF203 - one journal that fails keeps no other from being sealed
             first = first or exc
