@@ -7,7 +7,8 @@ the streams that it reads through along.
 
 Rule  the source is only read. Payload bytes are checked against their digests on the way; what is lost or
       damaged reads as `payload_lost` in the copy, what was only reserved and cannot be lent as not stored.
-Rule  a copy that did not end is marked in the target, from before its first event.
+Rule  a copy that did not end is marked in the target, from before its first event; so is a copy of one, unless
+      only streams were wanted that were there before it began.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def copy_streams(source: JournalUser, target: JournalUser, streams: Iterable[Str
     """
     if source.shelf is target.shelf:
         raise onto_itself()
+    unfinished = source.unfinished_copies()
     wanted = with_parents(source, [info.stream for info in source.streams()] if streams is None else streams)
     tally = Tally()
     shelf = target.shelf
@@ -60,8 +62,16 @@ def copy_streams(source: JournalUser, target: JournalUser, streams: Iterable[Str
             if not tally.events and shelf.next_seq == begun:
                 shelf.end_copy(begun)  # nothing was copied, so nothing is unfinished
         raise
-    shelf.end_copy(begun)
+    may_lack = unfinished and (streams is None or any(first_seq(source, one) >= min(unfinished) for one in wanted))
+    if not may_lack:
+        shelf.end_copy(begun)
     return tally.copied()
+
+
+def first_seq(source: JournalUser, stream: StreamId) -> int:
+    """Where in the journal a stream begins."""
+    at = source.shelf.origin(stream).at
+    return next(source.shelf.envelopes(stream, at, at + 1)).first_seq
 
 
 def with_parents(source: JournalUser, streams: Iterable[StreamId]) -> list[StreamId]:

@@ -293,7 +293,7 @@ def test_an_unknown_stream_is_refused_before_anything_is_copied(tmp_path: Path) 
     target.close()
 
 
-def test_a_copy_that_fails_is_marked_until_the_journal_is_pruned(tmp_path: Path) -> None:
+def test_a_copy_that_fails_is_marked_and_so_is_what_is_copied_from_it(tmp_path: Path) -> None:
     one = LmdbJournal(tmp_path / "a", sync="none")
     for _ in range(2):
         writer = one.open_stream(opened())
@@ -315,7 +315,11 @@ def test_a_copy_that_fails_is_marked_until_the_journal_is_pruned(tmp_path: Path)
     reading = open_for_reading(tmp_path / "b")
     copy = LmdbJournal(tmp_path / "c", sync="none")
     copy_streams(reading, copy, [StreamId(0)])
-    assert copy.unfinished_copies() == []
+    assert copy.unfinished_copies() == []  # it was there before
+    copy_streams(reading, copy, [StreamId(1)])
+    assert copy.unfinished_copies() == [2]
+    copy_streams(reading, copy)
+    assert copy.unfinished_copies() == [2, 6]
     reading.close()
     copy.close()
 
