@@ -110,13 +110,13 @@ class Environment(Shelf):
         with self.failures("open"):
             if self.folder.exists() and not self.folder.is_dir():
                 raise self.not_a_journal("it is a file")
-            if not (self.folder / "data.mdb").is_file() and self.folder.exists():
-                names = {name.name for name in self.folder.iterdir()}
+            names = {name.name for name in self.folder.iterdir()} if self.folder.exists() else set[str]()
+            if "data.mdb" not in names:  # one look at all: another process may be making it
                 if not names.issubset(KNOWN_NAMES):
                     raise self.not_a_journal("it is a directory with other files in it")
                 if HEAD_NAME in names:
                     raise self.not_a_journal("it was one, and its data.mdb is gone")
-            if file_length(self.folder / "data.mdb") == 0 and any(map(file_length, self.segments.files())):
+            if any(map(file_length, self.segments.files())) and file_length(self.folder / "data.mdb") == 0:
                 raise self.not_a_journal("it has no events, but segments with payloads")
             self.folder.mkdir(parents=True, exist_ok=True)
             self.require_own_files()
