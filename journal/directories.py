@@ -6,7 +6,8 @@ Not   what else a directory must hold to be opened: the environment that opens i
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from journal.errors import JournalError
@@ -28,21 +29,38 @@ def path_of(path: str | os.PathLike[str]) -> Path:
     return found
 
 
+@contextmanager
+def refusals(path: Path) -> Generator[None]:
+    """Wraps what the system says of a name that is too long, or of a directory that may not be looked into."""
+    try:
+        yield
+    except OSError as exc:
+        raise JournalError(
+            code="journal_open_failed",
+            problem=f"{str(path)!r} cannot be looked at: {exc}",
+            remedy="check the path, and the permissions on it and on every directory above",
+            path=str(path),
+        ) from exc
+
+
 def found_at(path: str | os.PathLike[str]) -> Path:
     """The directory of the journal at a path, where there is one.
 
     Raises:
-        JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_path_invalid`.
+        JournalError: `journal_not_found`, `journal_not_a_journal`, `journal_path_invalid`, `journal_open_failed`.
     """
     folder = Path(os.path.abspath(path_of(path)))
-    if not folder.exists():
+    with refusals(folder):
+        is_there = folder.exists()
+        has_events = is_there and (folder / "data.mdb").is_file()
+    if not is_there:
         raise JournalError(
             code="journal_not_found",
             problem=f"there is no journal at {str(folder)!r}",
             remedy="check the path; a journal is a directory",
             path=str(folder),
         )
-    if not (folder / "data.mdb").is_file():
+    if not has_events:
         raise JournalError(
             code="journal_not_a_journal",
             problem=f"{str(folder)!r} is not a journal: it has no data.mdb",
@@ -56,13 +74,16 @@ def require_free(path: str | os.PathLike[str], source: str | os.PathLike[str]) -
     """Where a new journal may be made from the one at ``source``: nothing is there, or an empty directory.
 
     Raises:
-        JournalError: `target_taken`, also for a place inside the source, which is only read; `journal_path_invalid`.
+        JournalError: `target_taken`, also for a place inside the source, which is only read; `journal_path_invalid`,
+            `journal_open_failed`.
     """
     target = Path(os.path.abspath(path_of(path)))
-    real = Path(os.path.realpath(target))
-    is_inside = Path(os.path.realpath(source)) in [real, *real.parents]
-    is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
-    if is_inside or not is_free or target.is_symlink():
+    with refusals(target):
+        real = Path(os.path.realpath(target))
+        is_inside = Path(os.path.realpath(source)) in [real, *real.parents]
+        is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
+        is_free = is_free and not target.is_symlink()
+    if is_inside or not is_free:
         raise JournalError(
             code="target_taken",
             problem=f"{str(target)!r} lies inside the journal that is read" if is_inside else f"{str(target)!r} exists",

@@ -6,13 +6,14 @@ Not   what stands where in its directory (lmdb_layout.py).
 from __future__ import annotations
 
 import os
+import shutil
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 from journal.copying import copy_streams, onto_itself
-from journal.directories import path_of
+from journal.directories import path_of, require_free
 from journal.environment import Seat, closed
 from journal.errors import JournalError
 from journal.events.capture import StreamOpened
@@ -96,7 +97,15 @@ class LmdbJournal(JournalUser):
             return
         for writer in self.opened_here:
             writer.close()
-        leave(self.seat)
+        self.let_go(storing=True)
+
+    def abandon(self) -> None:
+        """Let go of the journal, whatever the disk says: what no commit has stored is lost, unless others write too."""
+        if not self.closed and not self.environment.is_forked:
+            self.let_go(storing=False)
+
+    def let_go(self, storing: bool) -> None:
+        leave(self.seat, storing=storing)
         self.closed = True
         self.dropped.detach()
 
@@ -115,9 +124,39 @@ def open_for_reading(path: str | os.PathLike[str]) -> LmdbJournal:
 
 @contextmanager
 def open_copy(path: str | os.PathLike[str]) -> Generator[LmdbJournal]:
-    """The journal at ``path`` as the target of a copy: what was copied may be relied on when this ends."""
+    """The journal at ``path`` as the target of a copy: what was copied may be relied on when this ends.
+
+    A disk that refuses even to end it keeps neither the lease nor the memory of what it refused: nobody else could.
+    """
     target = LmdbJournal(path, durability="close", sync="all")
     try:
         yield target
     finally:
+        try:
+            target.close()
+        except BaseException:
+            target.abandon()
+            raise
+
+
+@contextmanager
+def open_new(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> Generator[LmdbJournal]:
+    """A journal that is made from the one at ``source``; where that fails, nothing is left at ``path``.
+
+    Raises:
+        JournalError: `target_taken`, `journal_path_invalid`, and what opening for writing raises.
+    """
+    folder = require_free(path, source)
+    try:
+        target = LmdbJournal(folder, durability="close", sync="all")  # the old one may be removed after this
+    except JournalError as exc:
+        if exc.code != "journal_locked":  # else what is there is another's
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    try:
+        yield target
         target.close()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # while the lease is held: half a copy would look like a whole one
+        target.abandon()
+        raise

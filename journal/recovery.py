@@ -2,7 +2,7 @@
 
 Every event up to the first that is not there is copied, byte for byte and with its number; so is every payload
 that its digest proves. A payload that cannot be proven keeps its number and its events, and
-its place says that it is lost.
+its place says that it is lost. Until the last event is there the new journal is marked as a copy that has not ended.
 
 Rule  The source is read, never mapped, opened by LMDB, locked or written, so it may be on a read-only disk, and
       even a file that would kill who maps it can be recovered from.
@@ -12,18 +12,16 @@ Not   how a prefix is found and proven: carving.py.
 from __future__ import annotations
 
 import os
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
 
 from journal.carving import DataFile, Proven, prove
-from journal.directories import found_at, require_free
+from journal.directories import found_at, refusals, require_free
 from journal.errors import JournalCorrupt, JournalError
 from journal.lineage import header_of
-from journal.lmdb_journal import LmdbJournal
+from journal.lmdb_journal import LmdbJournal, open_new
 from journal.payloads import Place, open_segment, pieces_of
 from journal.wire import Located, read_envelope
 
@@ -72,12 +70,13 @@ def recover(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Rec
 
     Raises:
         JournalError: `journal_not_found`, `journal_not_a_journal`, `target_taken`, `journal_newer`, and what
-            writing a journal raises; nothing is left at ``path`` then.
+            reading (`journal_open_failed`) and writing a journal raise; nothing is left at ``path`` then.
         JournalCorrupt: `nothing_recoverable`.
     """
     old = found_at(source)
     new = require_free(path, old)
-    data = DataFile(old / "data.mdb")
+    with refusals(old):
+        data = DataFile(old / "data.mdb")
     try:
         proven, known = prove(data, old)
         if not proven.pieces:
@@ -87,11 +86,8 @@ def recover(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Rec
                 remedy="look for a copy of it; what is left of this one is not enough",
                 path=str(old),
             )
-        try:
-            copied = Copy(data, old / "segments", new, proven)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)  # half a copy would look like all that could be saved
-            raise
+        with open_new(new, old) as journal:
+            copied = Copy(data, old / "segments", journal, proven)
     finally:
         data.close()
     return Recovered(
@@ -112,32 +108,22 @@ def recover(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Rec
 class Copy:
     """Writes a proven prefix as a journal of its own."""
 
-    def __init__(self, data: DataFile, segments: Path, path: Path, proven: Proven) -> None:
+    def __init__(self, data: DataFile, segments: Path, journal: LmdbJournal, proven: Proven) -> None:
         self.data = data
         self.segments = segments
         self.files: dict[int, int | None] = {}  # descriptors of the source's segments
         self.left = sum(file.stat().st_size for file in segments.glob("*.seg") if file.is_file())
         self.streams: set[int] = set()
         self.payloads = self.payload_bytes = self.payloads_lost = 0
-        self.journal = LmdbJournal(path, durability="close", sync="all")  # the old one may be removed after this
+        self.journal = journal
         try:
             self.write(proven)
-            self.journal.close()
-        except BaseException:
-            self.abandon(path)
-            raise
         finally:
             self.let_go()
 
-    def abandon(self, path: Path) -> None:
-        """Let go of the new journal without writing any more of it."""
-        self.journal.environment.give_up()
-        shutil.rmtree(path, ignore_errors=True)
-        with suppress(JournalError):
-            self.journal.close()
-
     def write(self, proven: Proven) -> None:
         shelf = self.journal.environment
+        begun = shelf.begin_copy()
         for piece in proven.pieces:
             envelope = read_envelope(self.data.chunk(piece))
             if envelope.stream not in self.streams:
@@ -148,6 +134,8 @@ class Copy:
             shelf.add(shelf.packer.enveloped(attrs.evolve(envelope, payloads=payloads)))
             if shelf.is_due():
                 shelf.commit()
+        shelf.commit()
+        shelf.end_copy(begun)
 
     def moved(self, located: Located) -> Located:
         """The payload's place in the new journal, where its bytes are now, if they are anywhere."""

@@ -11,11 +11,10 @@ from typing import Final
 
 from journal import Copied, Journal, LmdbJournal, Report, Stamped, StreamInfo, follow, open_for_reading, verify
 from journal.copying import copy_streams
-from journal.directories import require_free
 from journal.errors import JournalError
 from journal.following import POLL_SECONDS
 from journal.lease import is_held
-from journal.lmdb_journal import open_copy
+from journal.lmdb_journal import open_new
 from torchlens.errors import ConfigurationError
 from torchlens.facade import Trace
 from torchlens.lookup import is_number
@@ -133,6 +132,8 @@ class JournalView:
             JournalError: ``target_taken``, ``capture_unknown``, ``capture_ambiguous``, and what reading and
                 writing raise.
             ConfigurationError: ``option_value_invalid``.
+
+        Nothing is left at ``path`` where it fails.
         """
         kept = None
         if captures or tags or keep_last is not None:
@@ -153,7 +154,7 @@ class JournalView:
                 kept |= {info.stream for info in self.capture_streams[-keep_last:]}
             kept |= {info.stream for info in self.streams if info.opened.kind == "read" and info.opened.parent in kept}
         self.journal.streams()  # refuses a journal that was closed
-        with open_copy(require_free(path, self.journal.path)) as journal:
+        with open_new(path, self.journal.path) as journal:
             return copy_streams(self.journal, journal, kept)
 
     def chosen(self, which: int | str) -> StreamInfo:

@@ -657,3 +657,27 @@ def test_the_pieces_of_a_page_are_those_that_lmdb_reads(written: Path) -> None:
     assert commits <= {tuple(commit) for found in carving.commits.values() for commit in found}
     assert carving.ids.most_common(1)[0][0] == dict(entries(written, b"meta"))[b"id"]
     data.close()
+
+
+def test_a_recovery_whose_process_is_killed_is_marked(source: Path, tmp_path: Path) -> None:
+    script = """
+        import os, signal, sys
+        import journal.environment
+        from journal.environment import Environment
+        from journal.recovery import recover
+        journal.environment.COMMIT_ROWS = 1
+        commit = Environment.commit
+        def once(self):
+            commit(self)
+            os.kill(os.getpid(), signal.SIGKILL)
+        Environment.commit = once
+        recover(sys.argv[1], sys.argv[2])
+    """
+    run(script, source, tmp_path / "new", ends=-9)
+    one = open_for_reading(tmp_path / "new")
+    assert one.unfinished_copies() == [0]
+    one.close()
+    recover(source, tmp_path / "whole")
+    one = open_for_reading(tmp_path / "whole")
+    assert one.unfinished_copies() == []
+    one.close()
