@@ -128,6 +128,7 @@ class Environment(Shelf):
                 last = self.last_commit(txn)
                 self.check_last_commit(txn)
             self.check_head(writing=True)
+            self.remove_broken_head()
             self.next_seq = last[0]
             self.segments.start(last[1], last[2])
             self.machine.step(WriterStep.REOPEN)
@@ -513,6 +514,22 @@ class Environment(Shelf):
 
     def check_head(self, writing: bool = False) -> None:
         """Refuse a journal that lacks what it had when it was sealed: LMDB opens an older state without a word.
+
+    def remove_broken_head(self) -> None:
+        """Remove a HEAD that says nothing, as a crash leaves the first one, of a journal that was not sealed with it.
+
+        The next sealing makes it anew. The lease is held, so nobody else writes it.
+        """
+        try:
+            with self.failures("open"):
+                find_head(self.folder)
+        except JournalCorrupt:
+            with self.reading() as txn:
+                is_sealed = txn.get(b"state", db=self.meta_db) == WriterState.SEALED.value.encode()
+            if is_sealed:
+                raise
+            with self.failures("open"):
+                (self.folder / HEAD_NAME).unlink()
 
         One whose last commit is damaged is read on: each chunk has a checksum of its own.
 

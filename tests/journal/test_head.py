@@ -6,6 +6,8 @@ import hashlib
 import os
 import resource
 import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ from hypothesis import strategies as st
 
 import journal.environment
 import journal.head
-from journal import open_for_reading, open_for_writing
+from journal import StreamId, open_for_reading, open_for_writing
 from journal.head import LENGTH, SLOT_BYTES, SLOTS, Head, find_head, read_head, write_head
+from journal.integrity import verify
 from journal.wire import FORMAT
-from tests.journal.small import all_of, branch, code_of, entries, flip, write_small
+from tests.journal.small import all_of, branch, code_of, entries, flip, put, write_small
 from tests.programs import started
 from tests.strategies import opened
 
@@ -275,3 +278,49 @@ def test_who_opens_while_another_process_seals_is_never_told_of_damage(tmp_path:
     one = open_for_reading(path)
     assert len(one.streams()) == 150
     one.close()
+
+
+@pytest.mark.parametrize("length", [0, SLOT_BYTES, LENGTH])
+def test_a_broken_head_of_a_journal_that_was_not_sealed_is_made_anew_by_its_next_writer(
+    tmp_path: Path, length: int
+) -> None:
+    path = tmp_path / "j"
+    one = open_for_writing(path)
+    one.open_stream(opened()).append(branch(1))
+    one.close()
+    put(path, b"meta", (b"state", b"writing"))
+    (path / "HEAD").write_bytes(b"\1" * length)
+    assert code_of(lambda: open_for_reading(path)) == "head_malformed"
+    two = open_for_writing(path)
+    two.open_stream(opened()).append(branch(1))
+    two.close()
+    assert read_head(path) is not None
+    open_for_reading(path).close()
+    report = verify(path)
+    assert (report.ok, report.is_sealed, report.events) == (True, True, 4)
+
+
+def test_a_disk_that_is_full_when_a_journal_is_sealed_leaves_it_as_it_was(tmp_path: Path) -> None:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], check=False).returncode:
+        pytest.skip("this process may not mount a file system")
+    try:
+        one = open_for_writing(tmp_path / "j", sync="none")
+        writer = one.open_stream(opened())
+        writer.append(branch(1))
+        writer.close()
+        with suppress(OSError), open(tmp_path / "rest", "wb", buffering=0) as rest:
+            while True:
+                rest.write(bytes(1024))
+        size = (tmp_path / "rest").stat().st_size
+        os.truncate(tmp_path / "rest", (size - 1) // 4096 * 4096)  # one page is free
+        assert code_of(one.close) == "journal_write_failed"
+        assert not (tmp_path / "j" / "HEAD").exists()
+        reading = open_for_reading(tmp_path / "j")
+        assert reading.head(StreamId(0)) == 2
+        reading.close()
+        (tmp_path / "rest").unlink()
+        one.close()
+        assert read_head(tmp_path / "j") is not None
+        assert verify(tmp_path / "j").is_sealed
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
