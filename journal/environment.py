@@ -71,6 +71,7 @@ class Environment(Shelf):
         self.waiting = ChunkList()  # taken, not yet committed
         self.waiting_rows = 0
         self.waiting_bytes = 0
+        self.waiting_streams = 0  # those that have chunks which wait are numbered from 0 to before this
         self.lease: Lease | None = None
         self.env: Any = None
         self.file: tuple[int, int] | None = None  # device and number of the data.mdb that is open
@@ -127,8 +128,8 @@ class Environment(Shelf):
             with self.reading() as txn:
                 last = self.last_commit(txn)
                 self.check_last_commit(txn)
-            self.check_head(writing=True)
             self.remove_broken_head()
+            self.check_head(writing=True)
             self.next_seq = last[0]
             self.segments.start(last[1], last[2])
             self.machine.step(WriterStep.REOPEN)
@@ -366,6 +367,7 @@ class Environment(Shelf):
 
     def add(self, chunk: Chunk) -> None:
         self.machine.step(WriterStep.APPEND)
+        self.waiting_streams = max(self.waiting_streams, chunk.stream + 1)
         self.waiting.add(chunk)
         self.waiting_rows += chunk.count
         self.waiting_bytes += len(chunk.data) + sum(place.nbytes for place in chunk.payloads)
@@ -379,12 +381,13 @@ class Environment(Shelf):
         for chunk in self.waiting.of.pop(stream, ()):
             self.waiting_rows -= chunk.count
             self.waiting_bytes -= len(chunk.data)
+        self.waiting_streams = max(self.waiting.of, default=-1) + 1
         self.recount()
 
     def forget_waiting(self) -> None:
         """Forget chunks that no commit has stored, and what is known of streams, which may be known from them."""
         self.waiting = ChunkList()
-        self.waiting_rows = self.waiting_bytes = self.fresh_rows = 0
+        self.waiting_rows = self.waiting_bytes = self.waiting_streams = self.fresh_rows = 0
         for known in (self.writers, self.indexes, self.origins, self.started, self.fresh):
             known.clear()
 
@@ -440,7 +443,7 @@ class Environment(Shelf):
                             raise
                         self.env.set_mapsize(self.env.info()["map_size"] * 2)
             self.waiting = ChunkList()
-            self.waiting_rows = self.waiting_bytes = 0
+            self.waiting_rows = self.waiting_bytes = self.waiting_streams = 0
 
     def put(self, txn: Any, chunks: list[Chunk], state: WriterState) -> None:
         next_seq, segment, length, chain = self.last_commit(txn)
@@ -512,9 +515,6 @@ class Environment(Shelf):
                 path=str(self.folder),
             )
 
-    def check_head(self, writing: bool = False) -> None:
-        """Refuse a journal that lacks what it had when it was sealed: LMDB opens an older state without a word.
-
     def remove_broken_head(self) -> None:
         """Remove a HEAD that says nothing, as a crash leaves the first one, of a journal that was not sealed with it.
 
@@ -530,6 +530,9 @@ class Environment(Shelf):
                 raise
             with self.failures("open"):
                 (self.folder / HEAD_NAME).unlink()
+
+    def check_head(self, writing: bool = False) -> None:
+        """Refuse a journal that lacks what it had when it was sealed: LMDB opens an older state without a word.
 
         One whose last commit is damaged is read on: each chunk has a checksum of its own.
 
@@ -667,11 +670,10 @@ class Environment(Shelf):
         return max(committed, self.waiting.end_seq())
 
     def stream_count(self) -> int:
-        waiting = max(self.waiting.of, default=-1) + 1
         with self.reading() as txn:
             cursor = txn.cursor(db=self.index_db)
             committed = int(TWO.unpack(cursor.key())[0]) + 1 if cursor.last() else 0
-        return max(waiting, committed)
+        return max(self.waiting_streams, committed)
 
 
 def file_at(path: Path) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lmdb
@@ -23,6 +23,7 @@ from journal.lmdb_layout import COMMIT, ONE, TWO
 from journal.lmdb_opening import Sync
 from journal.sharing import OPEN, leave_dropped
 from journal.stream_writer import Writer
+from journal.wire import Chunk
 from tests.disk import no_file_longer_than
 from tests.journal.small import branch, code_of, entries, put
 from tests.programs import run
@@ -751,3 +752,19 @@ def test_a_reader_needs_no_more_address_space_than_the_file(path: Path) -> None:
         print([info.head for info in open_for_reading(sys.argv[1]).streams()])
     """
     assert run(script, path).stdout == "[401, 401]\n"
+
+
+def test_opening_a_stream_does_not_look_at_all_that_wait(path: Path) -> None:
+    class Counted(dict[StreamId, list[Chunk]]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[StreamId]:
+            Counted.walks += 1
+            return super().__iter__()
+
+    one = open_for_writing(path, durability="close", sync="none")
+    one.environment.waiting.of = Counted()
+    writers = [one.open_stream(opened()) for _ in range(100)]
+    assert [writer.stream for writer in writers] == list(range(100))
+    assert Counted.walks == 0
+    one.close()
