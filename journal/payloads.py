@@ -201,6 +201,8 @@ class Segments:
                         self.push_gathered()
                     if not self.gathered:
                         self.gathered_at = self.offset
+                    elif len(self.gathered) > self.offset - self.gathered_at:
+                        self.cut_gathered()
                     self.gathered += data
                 else:
                     self.push_gathered()
@@ -220,9 +222,14 @@ class Segments:
 
     def push_gathered(self) -> None:
         """Write what has gathered. What fails stays gathered."""
+        self.cut_gathered()
         if self.gathered:
             self.write_at(self.gathered, self.gathered_at)
             self.gathered = bytearray()
+
+    def cut_gathered(self) -> None:
+        """Drop what was gathered and has no place, since an interrupt fell before it had one."""
+        del self.gathered[max(0, self.offset - self.gathered_at) :]
 
     def discard(self) -> None:
         """Write none of what has gathered."""
@@ -247,21 +254,22 @@ class Segments:
 
     def roll(self) -> None:
         self.push_gathered()
-        if self.writing is not None and self.offset >= SEGMENT_BYTES:
+        if self.offset >= SEGMENT_BYTES:
             self.end_segment()
-            self.segment += 1
-            self.offset = 0
+            self.segment, self.offset = self.segment + 1, 0
         self.allocated = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self.writing = os.open(self.path(self.segment), flags, 0o644)
 
     def end_segment(self) -> None:
         """Give back room that was asked for and not used."""
-        if self.writing is not None:
-            if self.allocated > self.offset:
-                os.ftruncate(self.writing, self.offset)
-            file, self.writing = self.writing, None  # an interrupt here costs a descriptor, and closes none twice
-            os.close(file)
+        file, self.writing = self.writing, None  # first, so that an interrupt has no file closed twice
+        if file is not None:
+            try:
+                if self.allocated > self.offset:
+                    os.ftruncate(file, self.offset)
+            finally:
+                os.close(file)
 
     def sync(self) -> None:
         """Make everything written so far survive a power cut.

@@ -186,8 +186,9 @@ class Writer:
             return None
         with self.counting:
             number = self.payload_end
-            self.kept.append(Located(number, *place))
-            self.payload_end = number + 1
+            located = Located(number, *place)
+            self.payload_end = number + 1  # first: a number without bytes may be, bytes without a number may not
+            self.kept.append(located)
         return number
 
     def reserve(self) -> int:

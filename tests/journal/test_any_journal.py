@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,6 +27,7 @@ import journal.chunk_list
 import journal.environment
 import journal.flushing
 import journal.lmdb_journal
+import journal.payloads
 import journal.sharing
 import journal.shelf
 import journal.stream_writer
@@ -387,6 +389,32 @@ WRITING = (
 """What a flush passes through, but the packing of chunks and the writing of payload bytes."""
 
 
+def interrupted(act: Callable[[], object], files: Collection[str | None], stop: int) -> bool:
+    """Interrupt ``act`` at its line number ``stop`` in some files; false where it has not as many."""
+    lines = 0
+
+    def trace(frame: FrameType, what: str, arg: object) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        if what == "line" and not line.lstrip().startswith(("with ", "try:")):
+            lines += 1
+            if lines > stop:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
 def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal: Journal) -> None:
     """Interrupts a flush at its first line, its second, and so on, in this package's code.
 
@@ -401,30 +429,9 @@ def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal:
             writer.pending.append(branch_row(appended))
             appended += 1
         kept = writer.keep(payload_bytes(stop))
-        lines = 0
-
-        def trace(frame: FrameType, what: str, arg: object, stop: int = stop) -> Any:
-            nonlocal lines
-            if frame.f_code.co_filename not in files:
-                return None
-            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            if what == "line" and not line.lstrip().startswith(("with ", "try:")):
-                lines += 1
-                if lines > stop:
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            writer.commit()
-            interrupted = False
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            sys.settrace(before)
-        assert writer.next_at() == appended or interrupted
-        if not interrupted:
+        was_cut = interrupted(writer.commit, files, stop)
+        assert writer.next_at() == appended or was_cut
+        if not was_cut:
             break
     else:
         pytest.fail("a flush of 10,000 lines")
@@ -435,6 +442,45 @@ def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal:
     assert [one.seq for one in stamped] == list(range(appended))
     for number in range(kept + 1):
         assert bytes(any_journal.payload(writer.stream, number)) == payload_bytes(number)
+
+
+KEEPING = (journal.payloads, journal.shelf, journal.stream_writer)
+"""What a payload passes through."""
+
+
+@pytest.mark.parametrize("size", [50, 100_000])
+def test_an_interrupt_anywhere_in_keeping_a_payload_damages_no_other(
+    any_journal: Journal, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above; what is kept is small or long, meets what has gathered or nothing, and begins a segment or not."""
+    monkeypatch.setattr(journal.payloads, "SEGMENT_BYTES", 150_000)
+    monkeypatch.setattr(journal.payloads, "GATHERED_BYTES", 200)
+    files = {module.__file__ for module in KEEPING}
+    writer = any_journal.open_stream(opened())
+    kept: dict[int, bytes] = {}
+    for gathered, room, flush in ((0, 0, True), (1, 0, False), (4, 0, False), (0, 1, True), (1, 1, False)):
+        for stop in range(1000):
+            for number in range(2 * room):
+                data = bytes([number]) * 80_000
+                kept[writer.keep(data)] = data
+            for number in range(gathered):
+                data = bytes([number, stop % 256]) * 25
+                kept[writer.keep(data)] = data
+            writer.append(branch(stop))
+            was_cut = interrupted(lambda: writer.keep(bytes(size)), files, stop)
+            if flush:
+                writer.flush()
+            for number in (3, 4):
+                data = bytes([number, stop % 256]) * 25
+                kept[writer.keep(data)] = data
+            if not was_cut:
+                break
+        else:
+            pytest.fail("a payload of 1,000 lines")
+    writer.commit()
+    for number, data in kept.items():
+        assert bytes(any_journal.payload(writer.stream, number)) == data
+    assert len(list(any_journal.events(writer.stream))) == writer.next_at()
 
 
 # The capture's machine ------------------------------------------------------------------------------
