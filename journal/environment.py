@@ -101,6 +101,7 @@ class Environment(Shelf):
             if file_length(self.folder / "data.mdb") == 0:
                 raise self.not_a_journal("its data.mdb is empty, as where its maker was killed")
         self.connect(writing=False)
+        self.segments.look(self.file)
         try:
             self.check_head()
         except BaseException:
@@ -131,7 +132,7 @@ class Environment(Shelf):
             self.remove_broken_head()
             self.check_head(writing=True)
             self.next_seq = last[0]
-            self.segments.start(last[1], last[2])
+            self.segments.start(last[1], last[2], self.file)
             self.machine.step(WriterStep.REOPEN)
             FLUSHER.keep(self)
         except BaseException:

@@ -14,13 +14,14 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import xxhash
 
-from journal.errors import JournalError
+from journal.errors import JournalCorrupt, JournalError
 from journal.wire import Located
 from journal.writing import write_all_at
 
@@ -41,6 +42,8 @@ ALLOCATED_BYTES: Final = 64 << 20
 
 READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """How a segment is opened: a link is refused, and a pipe in its place, which would wait for a writer, is not."""
+
+FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 KEEP_SIZE: Final = 1
 """Flag of `fallocate`: the file's length stays as it is."""
@@ -164,24 +167,85 @@ class Segments:
         self.allocated = 0  # up to where room in the segment was asked for
         self.unsynced: set[int] = set()
         self.reading: dict[int, int] = {}  # descriptors by segment
+        self.home: int | None = None  # descriptor of the folder: at its path another one may come to stand
 
-    def start(self, segment: int, offset: int) -> None:
+    def start(self, segment: int, offset: int, beside: tuple[int, int] | None) -> None:
         """Go on writing after the last byte that an event names; what lies behind it is cut off.
+
+        Args:
+            segment: Segment of the last byte that an event names.
+            offset: Where in it that byte ends.
+            beside: Device and number of the data.mdb in whose directory the folder is.
 
         Raises:
             JournalError: `journal_write_failed`.
+            JournalCorrupt: `segment_missing`.
         """
         with self.lock, write_failures(self.folder):
-            self.folder.mkdir(exist_ok=True)
-            for file in self.files():
-                if not stat.S_ISREG(file.lstat().st_mode):
-                    raise write_failed(file, OSError(errno.EINVAL, "a segment is a link, or no file"))
-                number = int(file.stem) if file.stem.isdecimal() else -1
-                if number > segment:
-                    file.unlink()
-                elif number == segment and file.stat().st_size > offset:
-                    os.truncate(file, offset)
+            self.hold(self.opened_home(beside, make=True))
+            found = self.segments_there()
+            behind = [number for number in found if number > segment]
+            last = found.get(segment)
+            if behind and offset > (0 if last is None else last.st_size):
+                raise missing(self.folder, segment, offset, behind[0])
+            for number in behind:
+                os.unlink(name_of(number), dir_fd=self.home)
+            # A killed writer also leaves the room that it asked for ahead, which shows in the blocks alone.
+            if last is not None and (last.st_size > offset or last.st_blocks * 512 > offset + last.st_blksize):
+                self.cut_file(segment, min(offset, last.st_size))
             self.segment, self.offset = segment, offset
+
+    def look(self, beside: tuple[int, int] | None) -> None:
+        """Hold the folder as it is now, to read from it wherever it goes."""
+        with self.lock, suppress(OSError, JournalError):  # told when a payload is read
+            self.hold(self.opened_home(beside, make=False))
+
+    def opened_home(self, beside: tuple[int, int] | None, make: bool) -> int:
+        """A descriptor of the folder, where it is the one beside that data.mdb."""
+        parent = os.open(self.folder.parent, FOLDER)
+        try:
+            data = os.stat("data.mdb", dir_fd=parent, follow_symlinks=False)
+            if (data.st_dev, data.st_ino) != beside:
+                raise write_failed(self.folder, OSError(errno.ESTALE, "the journal was replaced while it was opened"))
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(self.folder.name, dir_fd=parent)
+            return os.open(self.folder.name, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def hold(self, home: int | None) -> None:
+        before, self.home = self.home, home
+        if before is not None:
+            os.close(before)
+
+    def segments_there(self) -> dict[int, os.stat_result]:
+        """The segments in the folder by number, in order; files with other names are not ours."""
+        found: dict[int, os.stat_result] = {}
+        assert self.home is not None
+        for name in sorted(os.listdir(self.home)):
+            if not name.endswith(".seg"):
+                continue
+            entry = os.stat(name, dir_fd=self.home, follow_symlinks=False)
+            if not stat.S_ISREG(entry.st_mode):
+                raise write_failed(self.folder / name, OSError(errno.EINVAL, "a segment is a link, or no file"))
+            stem = name[: -len(".seg")]
+            if stem.isdecimal() and name == name_of(int(stem)):
+                found[int(stem)] = entry
+        return found
+
+    def cut_file(self, segment: int, length: int) -> None:
+        file = self.opened(segment, os.O_WRONLY)
+        try:
+            os.ftruncate(file, length)
+        finally:
+            os.close(file)
+
+    def opened(self, segment: int, flags: int) -> int:
+        """A descriptor of a segment file, for writing."""
+        if self.home is None:
+            raise write_failed(self.folder, OSError(errno.EBADF, "the journal was closed"))
+        return os.open(name_of(segment), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644, dir_fd=self.home)
 
     def write(self, data: Buffer) -> Place:
         """Append to the growing segment; small payloads gather and reach the file together, at the next `push`.
@@ -258,8 +322,7 @@ class Segments:
             self.end_segment()
             self.segment, self.offset = self.segment + 1, 0
         self.allocated = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self.writing = os.open(self.path(self.segment), flags, 0o644)
+        self.writing = self.opened(self.segment, os.O_WRONLY | os.O_CREAT)
 
     def end_segment(self) -> None:
         """Give back room that was asked for and not used."""
@@ -280,9 +343,13 @@ class Segments:
         with self.lock, write_failures(self.folder):
             self.push_gathered()
             for segment in sorted(self.unsynced):
-                sync_file(self.path(segment), os.O_WRONLY)
-            if self.unsynced:
-                sync_file(self.folder, os.O_RDONLY)
+                file = self.opened(segment, os.O_WRONLY)
+                try:
+                    os.fdatasync(file)
+                finally:
+                    os.close(file)
+            if self.unsynced and self.home is not None:
+                os.fsync(self.home)
             self.unsynced.clear()
 
     def read(self, located: Located) -> memoryview:
@@ -337,7 +404,8 @@ class Segments:
                     return bytearray(memoryview(self.gathered)[at : at + located.nbytes])
                 file = self.reading.get(located.segment)
                 if file is None:
-                    file = open_segment(self.path(located.segment))
+                    name = name_of(located.segment)
+                    file = open_segment(self.folder / name if self.home is None else name, self.home)
                     if file is None:
                         return None
                     self.reading[located.segment] = file
@@ -359,7 +427,10 @@ class Segments:
         with self.lock:
             while self.reading:
                 os.close(self.reading.popitem()[1])
-            self.stop()
+            try:
+                self.stop()
+            finally:
+                self.hold(None)
 
     def stop(self) -> None:
         """Write no more; reading goes on."""
@@ -371,8 +442,9 @@ class Segments:
         """The segment files there are, in order."""
         return sorted(self.folder.glob("*.seg"))
 
-    def path(self, segment: int) -> Path:
-        return self.folder / f"{segment:06d}.seg"
+
+def name_of(segment: int) -> str:
+    return f"{segment:06d}.seg"
 
 
 def pieces_of(file: int, located: Located) -> Iterator[memoryview]:
@@ -394,24 +466,21 @@ def pieces_of(file: int, located: Located) -> Iterator[memoryview]:
         done += count
 
 
-def open_segment(path: Path) -> int | None:
-    """A segment file for reading; None where there is none, or a link or something else that might never answer."""
+def open_segment(path: Path | str, home: int | None = None) -> int | None:
+    """A segment file for reading; None where there is none, or a link or something else that might never answer.
+
+    Args:
+        path: Where it is.
+        home: Descriptor of the directory that a relative path begins in.
+    """
     try:
-        file = os.open(path, READING)
+        file = os.open(path, READING, dir_fd=home)
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(file).st_mode):
         return file
     os.close(file)
     return None
-
-
-def sync_file(path: Path, flags: int) -> None:
-    file = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(file) if flags == os.O_RDONLY else os.fdatasync(file)
-    finally:
-        os.close(file)
 
 
 class write_failures:
@@ -445,6 +514,16 @@ def damaged(located: Located) -> JournalError:
         remedy="they were changed, or did not reach the disk before a power cut; capture again",
         number=located.number,
         segment=located.segment,
+    )
+
+
+def missing(folder: Path, segment: int, length: int, behind: int) -> JournalCorrupt:
+    return JournalCorrupt(
+        code="segment_missing",
+        problem=f"{name_of(segment)} in {str(folder)!r} lacks some of its {length} bytes; {name_of(behind)} is there",
+        remedy="give a renamed segment its name back; else read on, and write on in what `journal recover` makes of it",
+        path=str(folder),
+        segment=segment,
     )
 
 

@@ -109,6 +109,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "scan_died": "Damage",
         "scan_failed": "JournalError",
         "scan_timed_out": "JournalError",
+        "segment_missing": "JournalCorrupt",
         "selection_bool_ambiguous": "SelectionError",
         "selection_operand_invalid": "SelectionError",
         "selection_trace_mismatch": "SelectionError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from journal.sharing import OPEN, leave_dropped
 from journal.stream_writer import Writer
 from journal.wire import Chunk
 from tests.disk import no_file_longer_than
-from tests.journal.small import branch, code_of, entries, put
+from tests.journal.small import branch, code_of, entries, hashes, put
 from tests.programs import run
 from tests.strategies import opened, payload_bytes
 
@@ -315,7 +316,8 @@ def test_all_flushes_payload_bytes_before_the_event_that_names_them(
 ) -> None:
     steps: list[str] = []
     put = Environment.put
-    monkeypatch.setattr(payloads, "sync_file", lambda file, flags: steps.append(file.name))
+    for sync_file in ("fdatasync", "fsync"):
+        monkeypatch.setattr(os, sync_file, lambda file: steps.append(Path(os.readlink(f"/proc/self/fd/{file}")).name))
     monkeypatch.setattr(Environment, "put", lambda self, *given: (steps.append("commit"), put(self, *given))[1])
     kinds: list[Sync] = ["none", "events", "all"]
     for sync in kinds:
@@ -466,6 +468,84 @@ def test_bytes_that_no_event_names_are_cut_off_when_writing_goes_on(path: Path) 
     assert [file.name for file in (path / "segments").iterdir()] == ["000000.seg"]
     assert bytes(one.payload(StreamId(0), 0)) == payload_bytes(9)
     one.close()
+
+
+def test_room_that_a_killed_writer_asked_for_is_given_back_by_the_next(path: Path) -> None:
+    run(
+        """
+        import os, signal, sys
+        from journal import open_for_writing
+        from tests.strategies import opened
+        writer = open_for_writing(sys.argv[1]).open_stream(opened())
+        writer.keep(bytes(40_000))
+        writer.append(opened())
+        writer.commit()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        path,
+        ends=-9,
+    )
+    segment = path / "segments" / "000000.seg"
+    if segment.stat().st_blocks * 512 < payloads.ALLOCATED_BYTES:
+        pytest.skip("a file system that gives no room ahead")
+    open_for_writing(path).close()
+    assert segment.stat().st_size == 40_000
+    assert segment.stat().st_blocks * 512 < 1 << 20
+
+
+def test_a_segment_that_was_renamed_is_not_removed(path: Path) -> None:
+    segment = with_one_payload(path)
+    elsewhere = segment.with_name("000007.seg")
+    segment.rename(elsewhere)
+    assert code_of(lambda: open_for_writing(path)) == "segment_missing"
+    elsewhere.rename(segment)
+    one = open_for_writing(path)
+    assert bytes(one.payload(StreamId(0), 0)) == payload_bytes(9)
+    one.close()
+
+
+@pytest.mark.parametrize("moved", ["the directory", "the link to it"])
+def test_a_journal_whose_path_leads_elsewhere_writes_into_no_other(path: Path, tmp_path: Path, moved: str) -> None:
+    if moved == "the directory":
+        first, link = path, path
+    else:
+        first, link = tmp_path / "first", tmp_path / "latest"
+        first.mkdir()
+        link.symlink_to(first)
+    old = open_for_writing(link)
+    writer = old.open_stream(opened())
+    kept = writer.keep(payload_bytes(3))
+    writer.commit()
+    elsewhere = tmp_path / "other"
+    run(
+        """
+        import sys
+        from journal import open_for_writing
+        from tests.journal.test_lmdb_log import with_one_payload
+        from pathlib import Path
+        with_one_payload(Path(sys.argv[1]))
+        """,
+        elsewhere,
+    )
+    if moved == "the directory":
+        path.rename(tmp_path / "away")
+        elsewhere.rename(path)
+    else:
+        link.unlink()
+        link.symlink_to(elsewhere)
+    before = hashes(link / "segments")
+    for _ in range(3):
+        writer.keep(bytes(100_000))
+    writer.pending.append(branch(1).row(0))
+    assert code_of(writer.commit) == "journal_removed"
+    assert hashes(link / "segments") == before
+    assert bytes(old.payload(writer.stream, kept)) == payload_bytes(3)
+    with_one = open_for_reading(link)
+    assert bytes(with_one.payload(StreamId(0), 0)) == payload_bytes(9)
+    with_one.close()
+    old.environment.discard()
+    writer.pending.clear()
+    old.close()
 
 
 def test_lost_and_damaged_bytes_are_told_apart_and_never_read_as_a_payload(path: Path) -> None:
