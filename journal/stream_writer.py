@@ -96,6 +96,8 @@ class Writer:
             self.machine.step(event)
         row = event.row(time.monotonic_ns() if time_ns is None else time_ns)
         with self.counting:
+            if self.closed:  # by another thread since it was checked: the row would never be stored
+                raise self.refused()
             at = At(self.stored + len(self.pending))
             self.pending.append(row)
         if len(self.pending) >= self.chunk_size:
@@ -105,39 +107,48 @@ class Writer:
     def check(self) -> None:
         self.shelf.check_writable()
         if self.closed:
-            raise JournalError(
-                code="stream_closed",
-                problem=f"the writer of stream {self.stream} was closed",
-                remedy="append before it is closed, or open a new stream",
-                stream=self.stream,
-            )
+            raise self.refused()
+
+    def refused(self) -> JournalError:
+        return JournalError(
+            code="stream_closed",
+            problem=f"the writer of stream {self.stream} was closed",
+            remedy="append before it is closed, or open a new stream",
+            stream=self.stream,
+        )
 
     def flush(self) -> None:
         if not self.pending:
             self.shelf.check()
             return
-        self.check()
-        shelf = self.shelf
-        with shelf.lock:
-            if self.cut is not None:  # an interrupt fell into the last flush
-                shelf.recount()
-                if shelf.stored_head(self.stream) >= self.cut[0].end_at:
-                    self.finish(*self.cut)
-                self.cut = None
-            left = len(self.pending)
-            while left > 0:
-                rows = self.pending[: min(left, CHUNK_ROWS * 16)]
-                with self.counting:  # after the rows were taken: what they name was kept before they were appended
-                    kept, payload_end = tuple(self.kept), self.payload_end
-                chunk = shelf.packer.chunk(rows, Seq(shelf.next_seq), self.stream, At(self.stored), payload_end, kept)
-                self.cut = (chunk, rows[0], kept[0] if kept else None)
-                shelf.add(chunk)
-                if shelf.packer.is_exact:
-                    shelf.hold_fresh(chunk, rows[: chunk.count])
-                self.finish(*self.cut)
-                left -= chunk.count
+        self.shelf.check_writable()
+        with self.shelf.lock:
+            if self.closed and self.pending:
+                raise self.refused()
+            self.cut_chunks()
             if self.refusal is None:
                 self.commit_if_due()
+
+    def cut_chunks(self) -> None:
+        """Give the pending rows to the shelf, whose lock is held, as chunks."""
+        shelf = self.shelf
+        if self.cut is not None:  # an interrupt fell into the last flush
+            shelf.recount()
+            if shelf.stored_head(self.stream) >= self.cut[0].end_at:
+                self.finish(*self.cut)
+            self.cut = None
+        left = len(self.pending)
+        while left > 0:
+            rows = self.pending[: min(left, CHUNK_ROWS * 16)]
+            with self.counting:  # after the rows were taken: what they name was kept before they were appended
+                kept, payload_end = tuple(self.kept), self.payload_end
+            chunk = shelf.packer.chunk(rows, Seq(shelf.next_seq), self.stream, At(self.stored), payload_end, kept)
+            self.cut = (chunk, rows[0], kept[0] if kept else None)
+            shelf.add(chunk)
+            if shelf.packer.is_exact:
+                shelf.hold_fresh(chunk, rows[: chunk.count])
+            self.finish(*self.cut)
+            left -= chunk.count
 
     def commit_if_due(self) -> None:
         try:
@@ -198,12 +209,25 @@ class Writer:
         return number
 
     def close(self) -> None:
-        if self.closed:
-            return
         if self.shelf.is_forked:
             return
-        self.is_closing = True
-        self.commit()
-        self.closed = True
+        if not self.closed:
+            self.is_closing = True
+            self.commit()  # what takes long, while other threads append on
+            self.end()
         self.user = None
         self.shelf.writers.pop(self.stream, None)
+
+    def end(self) -> None:
+        """Let nothing more be appended and commit the last rows; where that is refused, the writer goes on."""
+        with self.shelf.lock:  # for which a flush of another thread waits
+            if self.closed:
+                return
+            try:
+                with self.counting:
+                    self.closed = True
+                self.cut_chunks()
+                self.shelf.commit()
+            except BaseException:
+                self.closed = False
+                raise

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -577,6 +578,60 @@ def test_a_closed_writer_appends_no_more_and_closing_twice_is_nothing(any_journa
         writer.flush()
     assert refused.value.code == "stream_closed"
     assert any_journal.head(writer.stream) == 2
+
+
+def test_an_event_that_has_a_number_is_stored_though_another_thread_closes(
+    any_journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = any_journal.open_stream(opened())
+    row = BranchTaken.row
+    met, closed = threading.Event(), threading.Event()
+
+    def late(event: BranchTaken, time_ns: int) -> Any:
+        met.set()
+        assert closed.wait(60)
+        return row(event, time_ns)
+
+    said: list[object] = []
+
+    def append() -> None:
+        try:
+            said.append(writer.append(branch(7)))
+        except JournalError as exc:
+            said.append(exc.code)
+
+    monkeypatch.setattr(BranchTaken, "row", late)
+    thread = threading.Thread(target=append)
+    thread.start()
+    assert met.wait(60)
+    writer.close()
+    closed.set()
+    thread.join()
+    assert said == ["stream_closed"]
+    assert any_journal.head(writer.stream) == 1
+
+
+def test_events_of_threads_that_append_until_the_writer_closes_are_those_that_have_a_number(
+    any_journal: Journal,
+) -> None:
+    for _ in range(10):
+        writer = any_journal.open_stream(opened())
+        told: list[int] = []
+
+        def append(writer: Any = writer, told: list[int] = told) -> None:
+            with suppress(JournalError):
+                while True:
+                    writer.append(branch(1))
+                    told.append(1)
+
+        threads = [threading.Thread(target=append) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        writer.close()
+        for thread in threads:
+            thread.join()
+        assert any_journal.head(writer.stream) == 1 + len(told)
+        assert not writer.pending
 
 
 def test_a_row_that_is_not_of_its_class_is_refused_before_it_is_stored(any_journal: Journal) -> None:
