@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Event as Signal
 from threading import Thread
 from typing import Final, Protocol
@@ -49,9 +50,9 @@ class Flusher:
         while True:
             self.wanted.wait()
             time.sleep(COMMIT_SECONDS)
-            self.also()
-            for environment in tuple(self.kept):
-                environment.flush_waiting()
+            for flush in (self.also, *(environment.flush_waiting for environment in tuple(self.kept))):
+                with suppress(Exception):  # whatever it is, the other journals are to be flushed on
+                    flush()
 
 
 FLUSHER: Final = Flusher()

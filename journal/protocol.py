@@ -79,7 +79,8 @@ class StreamWriter(Protocol):
 
         Raises:
             IllegalTransition: `illegal_transition`; nothing is appended then.
-            JournalError: `stream_closed`, `journal_forked`, and what `flush` raises.
+            JournalError: `stream_closed`, `journal_forked`, `row_malformed` for a time or a field of another type;
+                and what `flush` raises.
         """
         ...
 

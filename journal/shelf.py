@@ -248,6 +248,7 @@ class Shelf:
 
     def take_fresh(self, stream: StreamId, at: int) -> Sequence[Row] | None:
         """The held rows of the chunk that begins at ``at``, once."""
+        self.check()  # before the lock: a forked child would wait for it for ever
         with self.lock:
             rows = self.fresh.pop((stream, at), None)
             if rows is not None:

@@ -20,7 +20,7 @@ from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState
 from journal.lineage import Origin
 from journal.machine import Machine
 from journal.payloads import Buffer, PayloadStore
-from journal.wire import Chunk, ChunkPacker, Located
+from journal.wire import Chunk, ChunkPacker, Located, require_storable
 
 CHUNK_ROWS: Final = 256
 """Rows that a chunk holds unless each event is to be committed by itself."""
@@ -87,14 +87,16 @@ class Writer:
         return self.machine.state
 
     def next_at(self) -> At:
+        self.check_process()
         with self.counting:
             return At(self.stored + len(self.pending))
 
     def append(self, event: Event, time_ns: int | None = None) -> At:
         self.check()
+        row = event.row(time.monotonic_ns() if time_ns is None else time_ns)
+        require_storable(row)
         if type(event) in CAPTURE_INPUTS:
             self.machine.step(event)
-        row = event.row(time.monotonic_ns() if time_ns is None else time_ns)
         with self.counting:
             if self.closed:  # by another thread since it was checked: the row would never be stored
                 raise self.refused()
@@ -108,6 +110,11 @@ class Writer:
         self.shelf.check_writable()
         if self.closed:
             raise self.refused()
+
+    def check_process(self) -> None:
+        """Refuse in a forked child, where a lock that another thread held is never given back."""
+        if self.shelf.is_forked:
+            self.shelf.check()
 
     def refused(self) -> JournalError:
         return JournalError(
@@ -203,6 +210,7 @@ class Writer:
         return number
 
     def reserve(self) -> int:
+        self.check_process()
         with self.counting:
             number = self.payload_end
             self.payload_end = number + 1

@@ -176,12 +176,7 @@ class ChunkPacker:
         for row in rows:
             if len(row) != widths[row[0]]:
                 cls = event_class(row[0])
-                raise JournalError(
-                    code="row_malformed",
-                    problem=f"a row of {cls.event_name} has {len(row)} fields where {widths[row[0]]} are due",
-                    remedy="append the type number, the time and every field of the class, in its order",
-                    name=cls.event_name,
-                )
+                raise row_malformed(f"a row of {cls.event_name} has {len(row)} fields where {widths[row[0]]} are due")
 
     def body(self, rows: list[Row]) -> bytes:
         try:
@@ -189,14 +184,20 @@ class ChunkPacker:
             return self.pack(rows)
         except (OverflowError, UnicodeError, TypeError, ValueError):
             self.is_exact = False
+        try:
             return self.pack([storable(row) for row in rows])
+        except (OverflowError, TypeError, ValueError) as exc:
+            raise row_malformed(f"a row has no stored form: {exc}") from exc
 
     def shortened(self, row: Row) -> bytes:
         """One row that is too long for a chunk, its longest texts and containers cut."""
-        body = b""
+        body = self.pack([storable(row)])
         self.is_exact = False
         for limit in (1 << 16, 1 << 10, 1 << 4):
-            body = self.pack([storable(row, limit)])
+            cut = storable(row, limit)
+            if not is_well_typed(cut):  # a container that the class names is cut to a tag, which is none
+                break
+            body = self.pack([cut])
             if len(body) <= MAX_CHUNK_BYTES // 2:
                 return body
         raise too_large(len(body))
@@ -367,7 +368,35 @@ def check_row(row: Row) -> type[Event]:
     return cls
 
 
+def is_well_typed(row: Row) -> bool:
+    """Whether each field is of the type that the class of the row declares."""
+    return all(fits(value) for value, fits in zip(row[2:], checks_of(row[0]), strict=True))
+
+
+def require_storable(row: Row) -> None:
+    """Refuse a row that could not be stored, or not be read back.
+
+    Raises:
+        JournalError: `row_malformed`.
+    """
+    if type(row[1]) is not int or not -(1 << 63) <= row[1] < 1 << 63:
+        raise row_malformed(f"an event of the time {row[1]!r}, which is no count of ns in 64 bits")
+    if not is_well_typed(row) and not is_well_typed(storable(row)):
+        try:
+            check_row(storable(row))
+        except JournalError as exc:
+            raise row_malformed(exc.problem) from exc
+
+
 # Refusals -----------------------------------------------------------------------------------------
+
+
+def row_malformed(problem: str) -> JournalError:
+    return JournalError(
+        code="row_malformed",
+        problem=problem,
+        remedy="append the type number, the time and every field of the class, in its order and of its type",
+    )
 
 
 def newer_format(found: int, written_by: str | None) -> JournalError:

@@ -634,6 +634,40 @@ def test_events_of_threads_that_append_until_the_writer_closes_are_those_that_ha
         assert not writer.pending
 
 
+@pytest.mark.parametrize(
+    ("change", "time_ns"),
+    [
+        ({}, 1 << 64),
+        ({}, 1 << 63),
+        ({}, -(1 << 63) - 1),
+        ({}, 1.5),
+        ({}, "x"),
+        ({"site": "abc"}, 1),
+        ({"call": None}, 1),
+    ],
+)
+def test_an_event_that_would_not_read_back_is_refused_when_it_is_appended(
+    any_journal: Journal, change: Any, time_ns: Any
+) -> None:
+    writer = any_journal.open_stream(opened())
+    with pytest.raises(JournalError) as refused:
+        writer.append(attrs.evolve(branch(1), **change), time_ns)
+    assert refused.value.code == "row_malformed"
+    assert not writer.pending
+    writer.append(branch(2), (1 << 63) - 1)
+    writer.append(branch(3), -(1 << 63))
+    assert read(any_journal, writer.stream, 1) == [branch(2), branch(3)]
+
+
+def test_a_row_whose_time_has_no_stored_form_is_refused_by_code(any_journal: Journal) -> None:
+    writer = any_journal.open_stream(opened())
+    writer.pending.append(branch(1).row(1 << 64))
+    with pytest.raises(JournalError) as refused:
+        writer.flush()
+    assert refused.value.code == "row_malformed"
+    writer.pending.clear()
+
+
 def test_a_row_that_is_not_of_its_class_is_refused_before_it_is_stored(any_journal: Journal) -> None:
     writer = any_journal.open_stream(opened())
     writer.pending.append((BranchTaken.type_id, 0, 1))

@@ -14,6 +14,7 @@ import lmdb
 import pytest
 
 import journal.environment
+import journal.flushing
 import journal.lmdb_opening
 from journal import IllegalTransition, JournalError, LmdbJournal, StreamId, open_for_reading, open_for_writing, payloads
 from journal.environment import COMMIT_ROWS, Environment
@@ -286,6 +287,31 @@ def test_batch_commits_by_number_by_bytes_and_by_time(path: Path, monkeypatch: p
         time.sleep(0.05)
     assert committed(one) == writer.next_at() == COMMIT_ROWS + 3
     one.close()
+
+
+def test_a_journal_that_cannot_be_flushed_keeps_no_other_from_it(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal.flushing, "COMMIT_SECONDS", 0.01)
+    failing, other = open_for_writing(path), open_for_writing(tmp_path / "other.journal")
+    writer = other.open_stream(opened())
+    failures: list[int] = []
+
+    def fail() -> None:
+        failures.append(1)
+        raise OverflowError
+
+    monkeypatch.setattr(failing.environment, "flush_waiting", fail)
+    end = time.monotonic() + 30
+    while len(failures) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    fill(writer, 3)
+    while committed(other) < 4 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(failures) >= 3
+    assert committed(other) == 4
+    failing.close()
+    other.close()
 
 
 def test_each_commit_carries_the_chain(path: Path) -> None:
@@ -612,6 +638,44 @@ def test_a_forked_child_is_refused_and_the_parent_writes_on(path: Path) -> None:
         path,
     )
     assert done.stdout.split() == ["journal_forked"] * 11 + ["[2]"]
+
+
+def test_a_forked_child_waits_for_no_lock_that_a_thread_of_the_parent_held(path: Path) -> None:
+    done = run(
+        """
+        import os, signal, sys, threading
+        from journal import JournalError, open_for_writing
+        from tests.journal.small import branch
+        from tests.strategies import opened
+        one = open_for_writing(sys.argv[1])
+        writer = one.open_stream(opened())
+        for number in range(2000):
+            writer.append(branch(number))
+        writer.commit()
+        rows = one.rows(0)
+        next(rows)
+        held, done = threading.Event(), threading.Event()
+        def hold():
+            with one.environment.lock, writer.counting, one.environment.segments.lock:
+                held.set()
+                done.wait()
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        if os.fork() == 0:
+            signal.alarm(20)
+            for act in (lambda: next(rows), writer.reserve, writer.next_at, lambda: writer.keep(b"")):
+                try:
+                    act()
+                except JournalError as refused:
+                    print(refused.code)
+            sys.stdout.flush()
+            os._exit(0)
+        assert os.wait()[1] == 0
+        done.set()
+        """,
+        path,
+    )
+    assert done.stdout.split() == ["journal_forked"] * 4
 
 
 def test_a_child_that_outlives_a_killed_parent_does_not_hold_the_lease(path: Path) -> None:

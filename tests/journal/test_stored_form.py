@@ -156,6 +156,15 @@ def test_an_event_that_is_too_large_keeps_what_fits(monkeypatch: pytest.MonkeyPa
     assert read == ((LONG_TEXT, "x" * 65536, 500_000), 7)
 
 
+def test_an_event_that_fits_in_no_form_of_its_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_CHUNK_BYTES", 400_000)
+    header = opened(environment=tuple((f"k{number}", "v" * 100) for number in range(3000)))
+    assert code_of(lambda: pack([header.row(0)])) == "event_too_large"
+    long = opened(environment=(("k", "v" * 500_000),))
+    (row,) = read_envelope(pack([long.row(0)]).data).rows()
+    assert event_of(row).environment == (("k", "v" * 65536),)  # type: ignore[attr-defined]
+
+
 # Versions -------------------------------------------------------------------------------------------
 
 
