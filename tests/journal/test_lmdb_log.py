@@ -670,8 +670,9 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_of_the_parent_held(path:
                     print(refused.code)
             sys.stdout.flush()
             os._exit(0)
-        assert os.wait()[1] == 0
+        status = os.wait()[1]
         done.set()
+        assert status == 0
         """,
         path,
     )
