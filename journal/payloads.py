@@ -322,7 +322,7 @@ class Segments:
             self.end_segment()
             self.segment, self.offset = self.segment + 1, 0
         self.allocated = 0
-        self.writing = self.opened(self.segment, os.O_WRONLY | os.O_CREAT)
+        self.writing = self.opened(self.segment, os.O_RDWR | os.O_CREAT)
 
     def end_segment(self) -> None:
         """Give back room that was asked for and not used."""
@@ -402,7 +402,9 @@ class Segments:
                 is_gathered = at >= 0 and at + located.nbytes <= len(self.gathered)
                 if self.gathered and located.segment == self.segment and is_gathered:
                     return bytearray(memoryview(self.gathered)[at : at + located.nbytes])
-                file = self.reading.get(located.segment)
+                # The growing one is read where it is written, also when it was removed meanwhile.
+                file = self.writing if located.segment == self.segment else None
+                file = self.reading.get(located.segment) if file is None else file
                 if file is None:
                     name = name_of(located.segment)
                     file = open_segment(self.folder / name if self.home is None else name, self.home)

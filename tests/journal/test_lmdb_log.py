@@ -315,7 +315,7 @@ def test_a_journal_that_cannot_be_flushed_keeps_no_other_from_it(
 
 
 def test_each_commit_carries_the_chain(path: Path) -> None:
-    one = open_for_writing(path, sync="none")
+    one = open_for_writing(path, durability="close", sync="none")  # none is made by the clock
     for _ in range(2):
         writer = one.open_stream(opened())
         for _ in range(3):
@@ -569,7 +569,7 @@ def test_a_journal_whose_path_leads_elsewhere_writes_into_no_other(path: Path, t
     with_one = open_for_reading(link)
     assert bytes(with_one.payload(StreamId(0), 0)) == payload_bytes(9)
     with_one.close()
-    old.environment.discard()
+    old.environment.forget_waiting()
     writer.pending.clear()
     old.close()
 
