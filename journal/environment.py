@@ -470,7 +470,7 @@ class Environment(Shelf):
             entry = COMMIT.pack(next_seq, seq - next_seq, segment, length, digest.digest())
             txn.put(ONE.pack(seq - 1), entry, db=self.commits_db, append=True)
         txn.put(b"state", state.value.encode(), db=self.meta_db)
-        if self.written_by is not None:
+        if chunks and self.written_by is not None:  # a stream that was refused leaves no trace
             txn.put(b"written_by", self.written_by.encode("utf-8", "replace"), db=self.meta_db)
 
     def last_commit(self, txn: Any) -> tuple[int, int, int, bytes]:

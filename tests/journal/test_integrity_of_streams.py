@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from journal import Journal, LmdbJournal, MemoryJournal, StreamId, open_for_reading, open_for_writing
+from journal import Journal, JournalError, LmdbJournal, MemoryJournal, StreamId, open_for_reading, open_for_writing
 from journal.copying import copy_streams
 from journal.events import BranchTaken, StreamOpened
 from journal.integrity import verify
 from journal.lmdb_layout import COPYING, ONE
 from journal.recovery import recover
+from tests.disk import no_file_longer_than
 from tests.journal.small import put
 from tests.strategies import branched, opened, payload_bytes
 
@@ -117,3 +118,13 @@ def test_a_cut_journal_gives_back_branches_as_far_as_they_are_proven(path: Path,
             events = [(one.at, one.time_ns, one.event) for one in journal.events(info.stream)]
             assert events == whole[2 * info.stream][: len(events)]
         journal.close()
+
+
+def test_a_stream_that_was_refused_leaves_nothing_that_looks_damaged(tmp_path: Path) -> None:
+    journal = open_for_writing(tmp_path / "j", durability="event", sync="none")
+    with no_file_longer_than(28 << 10), pytest.raises(JournalError):
+        journal.open_stream(opened())
+    journal.close()
+    report = verify(tmp_path / "j")
+    assert report.ok, report.damages
+    assert report.streams == 0
