@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,8 +14,9 @@ import journal
 PACKAGE = str(Path(journal.__file__).parent)
 
 
-def is_interrupted(act: Callable[[], object], stop: int) -> bool:
-    """Run ``act`` with an interrupt before line ``stop`` of those that it runs in the journal; whether it has as many.
+def is_interrupted(act: Callable[[], object], stop: int, files: Collection[str | None] | None = None) -> bool:
+    """Run ``act`` with an interrupt before line ``stop`` of those that it runs in the journal, or in some files of it;
+    whether it has as many.
 
     Not where a with statement or a bare try stands: such a line is met again on leaving, where Python looks for no
     interrupt.
@@ -24,12 +25,13 @@ def is_interrupted(act: Callable[[], object], stop: int) -> bool:
 
     def trace(frame: FrameType, what: str, arg: object) -> Any:
         nonlocal lines
-        if not frame.f_code.co_filename.startswith(PACKAGE):
+        file = frame.f_code.co_filename
+        if not file.startswith(PACKAGE) or (files is not None and file not in files):
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         if what == "line" and not line.lstrip().startswith(("with ", "try:")):
             lines += 1
-            if lines == stop + 1:
+            if lines > stop:
                 raise KeyboardInterrupt
         return trace
 

@@ -14,6 +14,17 @@ from journal.events import BranchTaken, StreamOpened
 from journal.lmdb_journal import LmdbJournal
 from tests.strategies import opened
 
+SEALING = """
+import sys
+from journal import open_for_writing
+from tests.strategies import opened
+for _ in range(int(sys.argv[2])):
+    one = open_for_writing(sys.argv[1], sync="none")
+    one.open_stream(opened())
+    one.close()
+"""
+"""A program that seals the journal at a path so many times, a stream each."""
+
 
 def branch(number: int) -> BranchTaken:
     return BranchTaken(value=number, result=True, site=0, call=0)

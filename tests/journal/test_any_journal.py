@@ -6,16 +6,12 @@ The state machine at the end drives both side by side, against plain lists.
 from __future__ import annotations
 
 import ctypes
-import linecache
 import shutil
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import attrs
@@ -54,6 +50,7 @@ from journal.events import (
 )
 from journal.lifecycle import CAPTURE_INPUTS, state_after
 from journal.stream_writer import Writer
+from tests.interrupting import is_interrupted
 from tests.journal.small import branch
 from tests.strategies import any_event, branched, capture_streams, opened, payload_bytes, payloads_named, write_stream
 
@@ -390,32 +387,6 @@ WRITING = (
 """What a flush passes through, but the packing of chunks and the writing of payload bytes."""
 
 
-def interrupted(act: Callable[[], object], files: Collection[str | None], stop: int) -> bool:
-    """Interrupt ``act`` at its line number ``stop`` in some files; false where it has not as many."""
-    lines = 0
-
-    def trace(frame: FrameType, what: str, arg: object) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in files:
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if what == "line" and not line.lstrip().startswith(("with ", "try:")):
-            lines += 1
-            if lines > stop:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal: Journal) -> None:
     """Interrupts a flush at its first line, its second, and so on, in this package's code.
 
@@ -430,7 +401,7 @@ def test_an_interrupt_anywhere_in_a_flush_loses_and_doubles_nothing(any_journal:
             writer.pending.append(branch_row(appended))
             appended += 1
         kept = writer.keep(payload_bytes(stop))
-        was_cut = interrupted(writer.commit, files, stop)
+        was_cut = is_interrupted(writer.commit, stop, files)
         assert writer.next_at() == appended or was_cut
         if not was_cut:
             break
@@ -468,7 +439,7 @@ def test_an_interrupt_anywhere_in_keeping_a_payload_damages_no_other(
                 data = bytes([number, stop % 256]) * 25
                 kept[writer.keep(data)] = data
             writer.append(branch(stop))
-            was_cut = interrupted(lambda: writer.keep(bytes(size)), files, stop)
+            was_cut = is_interrupted(lambda: writer.keep(bytes(size)), stop, files)
             if flush:
                 writer.flush()
             for number in (3, 4):

@@ -20,7 +20,7 @@ from journal import StreamId, open_for_reading, open_for_writing
 from journal.head import LENGTH, SLOT_BYTES, SLOTS, Head, find_head, read_head, write_head
 from journal.integrity import verify
 from journal.wire import FORMAT
-from tests.journal.small import all_of, branch, code_of, entries, flip, put, write_small
+from tests.journal.small import SEALING, all_of, branch, code_of, entries, flip, put, write_small
 from tests.programs import started
 from tests.strategies import opened
 
@@ -258,17 +258,8 @@ def test_a_seal_that_ends_before_or_after_head_can_be_done_again(
 
 def test_who_opens_while_another_process_seals_is_never_told_of_damage(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
-    script = """
-        import sys
-        from journal import open_for_writing
-        from tests.strategies import opened
-        for _ in range(150):
-            one = open_for_writing(sys.argv[1], sync="none")
-            one.open_stream(opened())
-            one.close()
-    """
     times = 0
-    with started(script, path) as sealing:
+    with started(SEALING, path, 150) as sealing:
         while sealing.poll() is None:
             if (path / "HEAD").exists():
                 open_for_reading(path).close()

@@ -37,7 +37,7 @@ from journal.scan import scan
 from journal.shelf import Shelf
 from journal.wire import FORMAT, ChunkPacker, Located, read_envelope
 from tests.journal.damaging import Change, codes_of, outcomes
-from tests.journal.small import all_of, branch, code_of, entries, flip, hashes, put, write_small
+from tests.journal.small import SEALING, all_of, branch, code_of, entries, flip, hashes, put, write_small
 from tests.programs import ROOT, started
 from tests.strategies import capture_streams, opened, payload_bytes, write_stream
 
@@ -309,17 +309,8 @@ def test_a_seal_that_is_cut_short_leaves_a_whole_journal(
 
 def test_who_verifies_while_another_process_seals_is_never_told_of_damage(tmp_path: Path) -> None:
     path = tmp_path / "run.journal"
-    script = """
-        import sys
-        from journal import open_for_writing
-        from tests.strategies import opened
-        for _ in range(100):
-            one = open_for_writing(sys.argv[1], sync="none")
-            one.open_stream(opened())
-            one.close()
-    """
     times = 0
-    with started(script, path) as sealing:
+    with started(SEALING, path, 100) as sealing:
         while sealing.poll() is None:
             if (path / "HEAD").exists():
                 assert codes_of(path) == []
