@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import numbers
 import os
 import types
 import warnings
@@ -13,15 +14,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from journal import Journal, JournalError, MemoryJournal, open_for_writing
-from projections.selector import Selector, in_label_form, label, module, where
+from projections.selector import RAW_TAIL, AnyOf, Selector, in_label_form, label, module, where
 from projections.vocabulary import ROOT
 from torchlens import compat, driver
-from torchlens.capture.model import FunctionModel, module_numbers
+from torchlens.capture.model import FunctionModel, address_of
 from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
-from torchlens.errors import CompatibilityError, ConfigurationError, TorchLensWarning
+from torchlens.errors import CompatibilityError, ConfigurationError, SelectionError, TorchLensWarning
 from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
+from torchlens.lookup import is_number
 from torchlens.options import CaptureOptions, JournalOptions, unavailable
+from torchlens.requested import AtPosition, Named
 
 __all__ = ["trace", "wrapped"]
 
@@ -53,8 +56,9 @@ def trace(
         input_kwargs: The keyword arguments.
         capture: How to capture; see ``CaptureOptions``.
         save: Which activations are kept: None or ``"all"`` every one, ``[]`` or ``"none"`` none, else a
-            selector, a label, a module address, a predicate over ``Facts``, or a list of these. What can only
-            be told by final labels is held until the forward has ended.
+            selector, a label (of a layer: all its passes), a module address, part of a label, a position in
+            ``trace.ops``, a predicate over ``Facts``, or a list of these. What can only be told by final
+            labels is held until the forward has ended.
         stop_after: Leave the forward right after a module (by address), a function (by name), or the
             first op that a selector or predicate matches.
         journal: Directory to append this capture to, or ``JournalOptions``; in memory by default.
@@ -126,7 +130,7 @@ def trace(
         raise
     held.lend(captured.stream, captured.handles)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
-    if isinstance(captured.error, (ConfigurationError, JournalError)):
+    if isinstance(captured.error, (ConfigurationError, JournalError, SelectionError)):
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
         raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
@@ -134,11 +138,12 @@ def trace(
         raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
-    if isinstance(request.save, Selector) and not captured.kept_any:
+    if isinstance(request.save, Selector) and (captured.unmatched or not captured.kept_any):
+        part = ", ".join(map(repr, captured.unmatched)) if captured.kept_any else request.save_text
         warnings.warn(
             TorchLensWarning(
                 code="save_matched_nothing",
-                problem=f"save={request.save_text} matched no op, so no activation was kept",
+                problem=f"save={part} matched no op" + ("" if captured.kept_any else ", so no activation was kept"),
                 remedy="check the name; trace.ops.labels and trace.modules.labels list what there is",
             ),
             stacklevel=2,
@@ -225,32 +230,49 @@ def _save(save: Any, root: nn.Module) -> Selector | bool:
         return True
     if isinstance(save, str) and save == "none":
         return False
-    if isinstance(save, Tensor):
-        raise ConfigurationError(
-            code="layers_to_save_type_invalid",
-            problem="save= got a tensor",
-            remedy="put all inputs into one list, tl.trace(model, [a, b]), and select with save=",
-        )
     if isinstance(save, (list, tuple)):
-        parts = [_one_save(item, root) for item in save]
-        return functools.reduce(lambda a, b: a | b, parts) if parts else False
+        parts = tuple(_one_save(item, root) for item in save)
+        return parts[0] if len(parts) == 1 else AnyOf(parts) if parts else False
     return _one_save(save, root)
 
 
 def _one_save(item: Any, root: nn.Module) -> Selector:
     if isinstance(item, Selector):
         return item
-    if isinstance(item, str):
-        address = item.partition(":")[0]
-        return module(item) if address == ROOT or address in module_numbers(root) else label(item)
-    if callable(item):
+    if isinstance(item, str) and item not in ("", "all", "none"):
+        return _named(item, root)
+    if isinstance(item, Tensor):
+        raise ConfigurationError(
+            code="layers_to_save_type_invalid",
+            problem="save= got a tensor",
+            remedy="put all inputs into one list, tl.trace(model, [a, b]), and select with save=",
+        )
+    if callable(item) and not isinstance(item, (type, nn.Module)):
         return where(checked(item), name_hint=getattr(item, "__qualname__", None))
+    if isinstance(item, numbers.Integral) and not isinstance(item, bool):
+        return AtPosition(int(item))
     raise ConfigurationError(
         code="save_predicate_type_invalid",
-        problem=f"save= got {type(item).__name__}",
-        remedy='pass None, "all", "none", a selector, a label, a module address, a predicate, or a list of these',
+        problem=f"save= got {repr(item) + ' beside others' if isinstance(item, str) else type(item).__name__}",
+        remedy='pass None, "all" or "none" alone; or a selector, a label, a module address, a position in trace.ops, '
+        "part of a label, a predicate, or a list of these",
         received_type=type(item).__name__,
     )
+
+
+def _named(text: str, root: nn.Module) -> Selector:
+    """What a text of ``save=`` asks for: a module by its address decides while the model runs, all else afterwards."""
+    found = _module_named(text, root)
+    if found is not None:
+        return found
+    return label(text) if text.endswith(RAW_TAIL) else Named(text)
+
+
+def _module_named(text: str, root: nn.Module) -> Selector | None:
+    """The module, or call of one, that a text is an address of; None for any other text."""
+    name, colon, token = text.partition(":")
+    address = ROOT if name == ROOT else address_of(root, name)
+    return None if address is None or (colon and not is_number(token)) else module(f"{address}{colon}{token}")
 
 
 def _text(request: Any) -> str:
@@ -265,8 +287,9 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
     if stop is None:
         return None
     if isinstance(stop, str):
-        if stop.partition(":")[0] in module_numbers(root):
-            return _stop_at(module(stop), stop)
+        named = _module_named(stop, root)
+        if named is not None and stop.partition(":")[0] != ROOT:
+            return _stop_at(named, stop)
         if in_label_form(stop):
             raise _not_live(stop)
         return Stop(text=stop, matches=lambda facts: facts.func_name == stop)

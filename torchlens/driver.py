@@ -50,9 +50,10 @@ from torchlens.capture.plan import Plan, Stop
 from torchlens.capture.recorder import Halt, Recorder
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
-from torchlens.errors import CaptureError, message_of
+from torchlens.errors import CaptureError, SelectionError, message_of
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions
+from torchlens.requested import unmatched
 from torchlens.source import StreamSource
 from torchlens.version import VERSION
 
@@ -90,6 +91,7 @@ class Captured:
     num_unstored: int = 0  # payloads of these
     stopped: bool = False
     kept_any: bool = False  # whether any payload was kept
+    unmatched: tuple[Selector, ...] = ()  # texts and positions of the save request that name no op
 
 
 _numbers = iter(range(1, sys.maxsize))
@@ -218,7 +220,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             except BaseException as error:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
-    _settle(journal, writer, recorder, plan)
+    _settle(journal, writer, recorder, plan, captured)
     captured.kept_any = keeper.kept_any
     return captured
 
@@ -349,7 +351,7 @@ def _returned(recorder: Recorder, result: Any) -> None:
     recorder.note(ForwardReturned(result=encode(result, _nothing), outputs=tuple(outputs), paths=tuple(paths)))
 
 
-def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Plan) -> None:
+def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Plan, captured: Captured) -> None:
     """Decide what was held for want of final labels, then end the stream."""
     for value, payload in plan.kept_at_exit.items():
         writer.append(PayloadKept(value=Value(value), payload=payload))
@@ -357,5 +359,11 @@ def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Pl
     if plan.selector is not None and undecided:
         tables = Projector(StreamSource(journal, writer.stream)).tables()
         values = tables.ops.column("value")
-        recorder.settle(values[row] for row in plan.selector.rows(tables))
+        try:
+            rows = plan.selector.rows(tables)
+        except SelectionError as refused:  # a label of several passes, say: the request's fault, told when all is over
+            captured.error = captured.error or refused
+            rows = ()
+        recorder.settle(values[row] for row in rows)
+        captured.unmatched = tuple(unmatched(plan.selector, tables))
     writer.append(CaptureSettled(torch_restored=not wrap.wrappers().installed or bool(_kept_on)))

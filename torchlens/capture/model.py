@@ -117,10 +117,25 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
     )
 
 
-def module_numbers(root: nn.Module) -> dict[str, int]:
-    """Number of each registered submodule by every name it has; the root, whose name is empty, left out."""
-    rows: Any = describe(root).event.modules
-    return {name: number for number, row in enumerate(rows) for name in (row[0], *row[5]) if name}
+def address_of(root: nn.Module, name: str) -> str | None:
+    """The address that records have of the submodule that ``name`` leads to; None where it leads to none."""
+    wanted: nn.Module | None = root
+    for part in name.split("."):
+        wanted = None if wanted is None else compat.own_children(wanted).get(part)
+    if wanted is None:
+        return None
+    seen: set[int] = set()
+    stack: list[tuple[nn.Module, str]] = [(root, "")]
+    while stack:  # in the order of ``describe``: the first address is the module's own
+        module, address = stack.pop()
+        if module is wanted:
+            return address or None
+        if id(module) not in seen:
+            seen.add(id(module))
+            for part, child in reversed(compat.own_children(module).items()):
+                if child is not None:
+                    stack.append((child, f"{address}.{part}" if address else part))
+    return None
 
 
 OWN_ATTRIBUTES: Final = frozenset((*nn.Module().__dict__, "forward"))

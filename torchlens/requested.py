@@ -1,0 +1,108 @@
+"""What ``save=`` names by a text or a position: terms that match what ``trace[...]`` would find.
+
+Reads  the keys of the finished tables, in the order of ``torchlens.lookup``.
+Gives  selectors; none is decided while the model runs, so every candidate is held until it has ended.
+Rule   where ``trace[...]`` must find one record and refuses several, a save request keeps the ops of all of them.
+Not    selectors that people combine (projections.selector); a text that names a module becomes one of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from projections import CaptureTables
+from projections.selector import AnyOf, LiveFacts, Record, Selector, Term, Verdict
+from torchlens.errors import LookupRefused
+from torchlens.lookup import Door, Index
+
+__all__ = ["AtPosition", "Named", "unmatched"]
+
+DOORS = ("layers", "ops", "modules", "module_calls", "buffers")
+"""Collections whose members stand for ops, in the order in which they are looked through."""
+
+
+class Requested(Term):
+    """A term that needs the finished tables."""
+
+    __slots__ = ()
+
+    @property
+    def undecided(self) -> bool:
+        return True
+
+    @property
+    def varies(self) -> bool:
+        return True
+
+    def live(self, facts: LiveFacts) -> Verdict:
+        return None
+
+
+@attrs.frozen(repr=False)
+class AtPosition(Requested):
+    """The op at a position of ``trace.ops``, from the end if negative."""
+
+    position: int
+
+    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+        count = len(tables.ops)
+        return {self.position % count} if -count <= self.position < count else set()
+
+    def __repr__(self) -> str:
+        return repr(self.position)
+
+
+@attrs.frozen(repr=False)
+class Named(Requested):
+    """The ops of what a text names: a layer, an op, a module, a call of it, a buffer; else those whose keys hold it."""
+
+    text: str
+
+    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+        index = Index(tables)
+        canonical = index.canonical(self.text)
+        for key, door in ((canonical, index.door), (canonical.casefold(), index.folded_door)):
+            for name in DOORS:
+                rows = door(name).get(key)
+                if rows:
+                    return {op for row in rows for op in ops_of(tables, name, row)}
+            try:
+                found = index.pass_token(key, door)
+            except LookupRefused:  # such a pass there was not
+                return set()
+            if found is not None:
+                return {op for row in found.rows for op in ops_of(tables, found.table, row)}
+        return holding(self.text.casefold(), index.folded_door("ops"))
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+def ops_of(tables: CaptureTables, table: str, row: int) -> Iterable[int]:
+    """The op rows that a row of a collection stands for."""
+    if table == "layers":
+        rows: Iterable[int] = tables.layers.value("op_rows", row)
+    elif table == "modules":
+        calls = tables.modules.value("call_rows", row)
+        rows = [op for call in calls for op in tables.module_calls.value("output_op_rows", call)]
+    elif table == "module_calls":
+        rows = tables.module_calls.value("output_op_rows", row)
+    elif table == "buffers":
+        rows = tables.buffers.value("version_rows", row)
+    else:
+        rows = (row,)
+    return rows
+
+
+def holding(part: str, keys: Door) -> set[int]:
+    """The ops that have a key with this text in it."""
+    return {row for name, rows in keys.items() if part in name for row in rows}
+
+
+def unmatched(request: Selector, tables: CaptureTables) -> Iterator[Selector]:
+    """The texts and positions in a request, each asked for by itself, that name no op."""
+    for part in request.of if isinstance(request, AnyOf) else (request,):
+        if isinstance(part, Requested) and not part.rows(tables):
+            yield part
