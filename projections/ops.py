@@ -769,6 +769,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "call_row": call_column,
     "param_rows": of_classes(lambda forward: forward.param_classes, param_rows),
     "buffer_row": only_buffers(buffer_row, NOWHERE),
+    "function": of_function(lambda forward, function: max(function, NOWHERE)),
     "value": lambda forward: forward.rows.value,
     "event": lambda forward: forward.rows.event,
     "slot": lambda forward: forward.rows.slot,

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from journal.events import MODE_GRAD
 from projections.forward import Forward
 from projections.graph import BUFFER_READ
 from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
@@ -178,6 +179,14 @@ def raised_event(forward: Forward) -> int | None:
     return course.raised if course.status in ("failed", "interrupted") else None
 
 
+def inference_only(forward: Forward) -> bool:
+    """Whether no autograd graph could come to be: grad mode was off at the start, and in every call."""
+    mode = forward.course.mode
+    if mode is None or mode & MODE_GRAD:
+        return dict(forward.course.options).get("inference_only", False) is True
+    return not any(brief.mode is not None and brief.mode & MODE_GRAD for brief in forward.details.briefs)
+
+
 CAPTURE: Final[dict[str, Maker[Forward]]] = {
     # request
     "trace_label": fact(lambda forward: forward.course.name or forward.course.model_class),
@@ -195,6 +204,7 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "stop_after": of_course("stop_after"),
     "random_seed": of_course("random_seed"),
     "mode": of_course("mode"),
+    "inference_only": fact(inference_only),
     # outcome
     "status": of_course("status"),
     "is_partial": fact(lambda forward: forward.course.status not in ("complete", "halted")),

@@ -31,6 +31,7 @@ READ_SIDE = (
     "commands",
     "ending",
     "facade",
+    "gradients",
     "journal_view",
     "lookup",
     "printable",

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
+from typing_extensions import Self
+
 from torchlens.errors import LookupRefused
 from torchlens.lookup import KINDS, LABELS, at_position, is_number, sliced
 from torchlens.printable import printable
@@ -140,13 +142,17 @@ class Accessor(Sequence[R], Generic[R]):
         """The first ``n`` members."""
         return self[:n]
 
-    def where(self, test: Callable[[R], bool]) -> list[R]:
+    def where(self, test: Callable[[R], bool]) -> Self:
         """The members for which ``test`` is true."""
-        return [record for record in self if test(record)]
+        return type(self)(self.trace, [row for row in self.rows if test(self.record(row))])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per member, plain numbers for quantities; needs pandas."""
-        return data_frame(self.trace.table(self.table_name), COLUMNS[self.table_name], self.rows)
+        """One row per member, plain numbers for quantities, None for what is refused; needs pandas."""
+        return self.frame(COLUMNS[self.table_name])
+
+    def frame(self, columns: Sequence[str]) -> pandas.DataFrame:
+        """Some columns and fields as a data frame."""
+        return data_frame(self.trace.table(self.table_name), columns, self.rows, self)
 
     # -- how it looks
 
@@ -158,10 +164,10 @@ class Accessor(Sequence[R], Generic[R]):
 
     # -- helpers for the filters
 
-    def having(self, column: str) -> Sequence[int]:
-        """The rows whose ``column`` is true."""
+    def having(self, column: str, wanted: bool = True) -> Self:
+        """The members whose ``column`` is true, or, unless ``wanted``, those whose is not."""
         values = self.trace.table(self.table_name).column(column)
-        return [row for row in self.rows if values[row]]
+        return type(self)(self.trace, [row for row in self.rows if bool(values[row]) is wanted])
 
 
 class OpAccessor(Accessor[R]):
@@ -185,14 +191,29 @@ class OpAccessor(Accessor[R]):
         return self.record(row)
 
     @property
-    def compute(self) -> OpAccessor[R]:
+    def compute(self) -> Self:
         """Those that are neither input, output nor buffer."""
-        return OpAccessor(self.trace, self.having("is_compute_op"))
+        return self.having("is_compute_op")
 
     @property
-    def saved(self) -> OpAccessor[R]:
+    def inputs(self) -> Self:
+        """The inputs of the model."""
+        return self.having("is_input")
+
+    @property
+    def outputs(self) -> Self:
+        """The outputs of the model."""
+        return self.having("is_output")
+
+    @property
+    def buffers(self) -> Self:
+        """The versions of buffers."""
+        return self.having("is_buffer")
+
+    @property
+    def saved(self) -> Self:
         """Those whose activation was kept."""
-        return OpAccessor(self.trace, self.having("has_saved_activation"))
+        return self.having("has_saved_activation")
 
 
 class OrphanAccessor(Accessor[R]):
@@ -214,15 +235,35 @@ class LayerAccessor(Accessor[R]):
         return row
 
     @property
-    def compute(self) -> LayerAccessor[R]:
+    def compute(self) -> Self:
         """Those that are neither input, output nor buffer."""
-        return LayerAccessor(self.trace, self.having("is_compute_layer"))
+        return self.having("is_compute_layer")
 
     @property
-    def recurrent(self) -> LayerAccessor[R]:
+    def inputs(self) -> Self:
+        """The inputs of the model."""
+        return self.having("is_input")
+
+    @property
+    def outputs(self) -> Self:
+        """The outputs of the model."""
+        return self.having("is_output")
+
+    @property
+    def buffers(self) -> Self:
+        """The versions of buffers."""
+        return self.having("is_buffer")
+
+    @property
+    def saved(self) -> Self:
+        """Those of which some pass was kept."""
+        return self.having("has_saved_activation")
+
+    @property
+    def recurrent(self) -> Self:
         """Those with several passes."""
         passes = self.trace.table("layers").column("num_passes")
-        return LayerAccessor(self.trace, [row for row in self.rows if passes[row] > 1])
+        return type(self)(self.trace, [row for row in self.rows if passes[row] > 1])
 
 
 class ModuleAccessor(Accessor[R]):
@@ -237,6 +278,16 @@ class ModuleAccessor(Accessor[R]):
             call = index.door("module_calls").get(index.canonical(key))
             row = self.trace.table("module_calls").value("module_row", call[0]) if call else None
         return row
+
+    @property
+    def called(self) -> Self:
+        """Those that the forward called."""
+        return self.having("num_calls")
+
+    @property
+    def uncalled(self) -> Self:
+        """Those that it did not call."""
+        return self.having("num_calls", wanted=False)
 
 
 class ModuleCallAccessor(Accessor[R]):
@@ -269,18 +320,32 @@ class ParamAccessor(Accessor[R]):
     table_name = "params"
 
     @property
-    def trainable(self) -> ParamAccessor[R]:
+    def trainable(self) -> Self:
         """Those that required a gradient at capture."""
-        return ParamAccessor(self.trace, self.having("is_trainable"))
+        return self.having("is_trainable")
 
     @property
-    def frozen(self) -> ParamAccessor[R]:
+    def frozen(self) -> Self:
         """Those that did not."""
-        trainable = self.trace.table("params").column("is_trainable")
-        return ParamAccessor(self.trace, [row for row in self.rows if not trainable[row]])
+        return self.having("is_trainable", wanted=False)
+
+    @property
+    def used(self) -> Self:
+        """Those that some op took."""
+        return self.having("num_calls")
+
+    @property
+    def unused(self) -> Self:
+        """Those that no op took."""
+        return self.having("num_calls", wanted=False)
 
 
 class BufferAccessor(Accessor[R]):
     """Buffers, by any of their addresses, or by their last name where only one has it."""
 
     table_name = "buffers"
+
+    @property
+    def overwritten(self) -> Self:
+        """Those that the forward wrote."""
+        return self.having("is_overwritten")

@@ -199,12 +199,12 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     keeper = Keeper(writer.reserve, writer.store if on_disk else None, detach=options.detach_saved_activations)
     plan = Plan(request.save, described.addresses, layer_type, request.stop)
     recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
-    captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved))
+    captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions))
     with _seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
             args, kwargs, parameters = copied(request.args, request.kwargs)
             paths = argument_names(_forward_of(request), len(args))
-        with _watched(request, described, recorder):
+        with _watched(request, described, recorder) as watched:
             try:
                 with compat.NoTorchFunction():
                     _take_inputs(recorder, request, args, kwargs, paths, parameters)
@@ -220,6 +220,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             except BaseException as error:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
+            captured.handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
     _settle(journal, writer, recorder, plan, captured)
     captured.kept_any = keeper.kept_any
     return captured
@@ -244,7 +245,7 @@ def _requested(request: Request) -> CaptureRequested:
 
 
 @contextlib.contextmanager
-def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[None]:
+def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
     instrumented = Instrumented(described, recorder, enters_root=request.forward == request.model.__call__)
@@ -260,7 +261,7 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
         if isinstance(request.model, FunctionModel):
             sweep.over_function(request.model.fn)
         instrumented.install()
-        yield
+        yield instrumented
     finally:
         instrumented.restore()
         sweep.restore()

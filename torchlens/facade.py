@@ -39,12 +39,14 @@ from torchlens.errors import (
     ValidationError,
     message_of,
 )
+from torchlens.gradients import TraceAutograd
 from torchlens.lookup import Found
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 from torchlens.records import RECORDS, Buffer, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
 from torchlens.selection import Selection
 from torchlens.summary import SummaryText, summary
+from torchlens.tabular import COLUMNS
 from torchlens.view import LiveTensors, View
 
 if TYPE_CHECKING:
@@ -56,6 +58,10 @@ MISSING: Final = object()
 """Stands for the return value of a model that did not return in this process."""
 
 
+ORIGINS: Final = {"halted": "request", "failed": "model", "interrupted": "outside"}
+"""What cuts a capture short, by how it ended."""
+
+
 @attrs.frozen
 class CaptureOutcome:
     """How a capture ended."""
@@ -63,6 +69,8 @@ class CaptureOutcome:
     status: str  # "complete", "halted", "failed", "interrupted", "unfinished"
     reason: str | None  # why it was halted, or the message of what was raised
     error: str | None  # qualified class of what was raised
+    phase: str | None  # what was going on then: "setup", "forward" or "cleanup"; None for a whole one
+    origin: str | None  # what ended it: "request", "model", "outside"; None where nothing cut it short, or unknown
     partial: bool  # whether the records are a prefix of what a whole forward would have given
 
 
@@ -133,7 +141,22 @@ class Trace(View):
         """How the capture ended, in one record."""
         fact = self.tables.fact
         reason = fact("halt_reason") or fact("error_message")
-        return CaptureOutcome(fact("status"), reason, fact("error_type"), fact("is_partial"))
+        status: str = fact("status")
+        return CaptureOutcome(
+            status=status,
+            reason=reason,
+            error=fact("error_type"),
+            phase=self.phase(),
+            origin=ORIGINS.get(status),
+            partial=fact("is_partial"),
+        )
+
+    def phase(self) -> str | None:
+        """What was going on when the capture ended, or goes on now; None where it came to its end."""
+        fact = self.tables.fact
+        if fact("status") == "complete":
+            return None if fact("is_settled") else "cleanup"
+        return "setup" if fact("started_event") is None else "forward"
 
     @property
     def output(self) -> Any:
@@ -239,6 +262,11 @@ class Trace(View):
         return LayerAccessor(self.alive(), list(dict.fromkeys(layers[row] for row in self.tables.fact("saved_rows"))))
 
     @property
+    def saved_grad_ops(self) -> OpAccessor[Op]:
+        """The ops of which a gradient was saved."""
+        return OpAccessor(self.alive(), [op.row for op in self.ops if op.has_grad])
+
+    @property
     def root_module(self) -> Module:
         """The model itself."""
         return self.modules[ROOT]
@@ -310,6 +338,41 @@ class Trace(View):
     def journal_path(self) -> str | None:
         """Directory of its journal; None for one in memory."""
         return self.journal.path
+
+    # -- gradients and edits
+
+    inference_only = Field[bool]("Whether the forward ran without an autograd graph.")
+
+    @property
+    def backward_ready(self) -> bool:
+        """Whether the capture was made ready for a backward."""
+        return self.has_option("backward_ready")
+
+    @property
+    def autograd(self) -> TraceAutograd:
+        """The records of its backward passes."""
+        return TraceAutograd(self.alive())
+
+    @property
+    def has_backward_pass(self) -> bool:
+        """Whether a backward pass was recorded."""
+        return bool(self.autograd.backward_passes)
+
+    @property
+    def saved_gradient_memory(self) -> Bytes:
+        """Size of the saved gradients."""
+        return Bytes(sum(op.gradient_memory for op in self.saved_grad_ops))
+
+    @property
+    def state_history(self) -> tuple[Any, ...]:
+        """What has changed the trace since it was captured. Nothing can yet."""
+        self.require_open()
+        return ()
+
+    @property
+    def state(self) -> str:
+        """``pristine`` as captured, ``edited`` once something changed it."""
+        return "edited" if self.state_history else "pristine"
 
     # -- lookup
 
@@ -423,8 +486,8 @@ class Trace(View):
             return summary(self.tables, depth=depth, max_rows=max_rows)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per op; needs pandas."""
-        return self.ops.to_pandas()
+        """One row per op, without tensors and what is as large, which ``trace.ops.to_pandas()`` has; needs pandas."""
+        return self.ops.frame(COLUMNS["trace"])
 
     def check_metadata_invariants(self) -> bool:
         """Check the records against each other; True, or refused.

@@ -1,27 +1,93 @@
-"""What exists only in the process that captured: live tensors by value number and autograd nodes by node number."""
+"""What exists only in the process that captured: live tensors, autograd nodes, functions, and the model itself.
+
+Each is known by the number that the stream gives it. Tensors and nodes are pinned until ``close``; the model is not:
+its modules and parameters are held weakly and are None once they are gone.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Protocol
+from weakref import ref
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlens import compat
 from torchlens.errors import PayloadUnavailableError
 from torchlens.tensors import contiguous_bytes
 
 
-class Handles:
-    """The live side of one capture, pinned until ``close``."""
+class Watched(Protocol):
+    """A watched function, as far as it is needed here."""
 
-    __slots__ = ("_nodes", "_pins", "_reserved")
+    @property
+    def original(self) -> Any:
+        """What the wrapper calls."""
+        ...
+
+
+class Handles:
+    """The live side of one capture.
+
+    Args:
+        pins: Held tensors and the versions of their memory, by value number.
+        nodes: Number of each autograd node, in order.
+        reserved: Value number by payload number, of payloads that have no stored bytes.
+        functions: Number of each function that was called, in order.
+    """
+
+    __slots__ = ("_buffers", "_functions", "_modules", "_nodes", "_parameters", "_pins", "_reserved")
 
     def __init__(
-        self, pins: dict[int, tuple[Tensor, int | None]], nodes: dict[Any, int], reserved: dict[int, int]
+        self,
+        pins: dict[int, tuple[Tensor, int | None]],
+        nodes: dict[Any, int],
+        reserved: dict[int, int],
+        functions: Mapping[Any, int],
     ) -> None:
         self._pins = pins
         self._nodes = nodes
         self._reserved = reserved
+        self._functions = functions
+        self._modules: list[ref[nn.Module]] = []
+        self._parameters: list[ref[Tensor]] = []
+        self._buffers: list[tuple[int, str]] = []
+
+    def adopt(
+        self, modules: Iterable[nn.Module], parameters: Iterable[Tensor], buffers: Iterable[tuple[int, str]]
+    ) -> None:
+        """Remember the model as the capture leaves it.
+
+        Args:
+            modules: Its modules, by number; those that it does not register behind them.
+            parameters: Its parameters, likewise.
+            buffers: Module number and attribute of each buffer.
+        """
+        self._modules = list(map(ref, modules))
+        self._parameters = list(map(ref, parameters))
+        self._buffers = list(buffers)
+
+    def module(self, number: int) -> nn.Module | None:
+        """The module with this number; None once it is gone."""
+        return self._modules[number]() if number < len(self._modules) else None
+
+    def parameter(self, number: int) -> Tensor | None:
+        """The parameter with this number; None once it is gone."""
+        return self._parameters[number]() if number < len(self._parameters) else None
+
+    def buffer(self, number: int) -> Tensor | None:
+        """What stands under the name of the buffer with this number now; None where its module is gone."""
+        if number >= len(self._buffers):
+            return None
+        owner, name = self._buffers[number]
+        module = self.module(owner)
+        return None if module is None else compat.own_buffers(module).get(name)
+
+    def function(self, number: int) -> Any:
+        """The function with this number, as torch has it without a capture; None where there is none."""
+        watched: Watched | None = next(islice(self._functions, number, None), None)
+        return None if watched is None else watched.original
 
     def tensor(self, value: int) -> Tensor | None:
         """A copy of the value as it was made, on its autograd graph; None where it is not held here.
@@ -58,14 +124,13 @@ class Handles:
 
     def node(self, number: int) -> Any:
         """The autograd node with this capture-local number; None where it is not held."""
-        for node, held in self._nodes.items():
-            if held == number:
-                return node
-        return None
+        return next(islice(self._nodes, number, None), None)
 
     def close(self) -> None:
         """Let go of everything. Nodes go newest first: a deep graph freed from its oldest node overflows the stack."""
         self._pins.clear()
+        self._functions = {}
+        self.adopt((), (), ())
         nodes = list(self._nodes)
         self._nodes.clear()
         while nodes:

@@ -9,15 +9,17 @@ None means that the question does not apply. Memory and time come as ``Bytes`` a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
 import attrs
 
 from projections.errors import over_events
 from projections.sites import FRAME
 from torchlens.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
-from torchlens.errors import AmbiguousReadError, IndexOutOfRange
+from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavailableError
+from torchlens.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
 from torchlens.lookup import LABELS
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
@@ -188,6 +190,24 @@ def module_at(trace: View, address: str | None) -> Module | None:
     return Module(trace, rows[0]) if rows else None
 
 
+def live_function(trace: View, number: int) -> Any:
+    """The function with a number; None for a row without one, and outside the process that captured."""
+    return None if number < 0 or trace.handles is None else trace.handles.function(number)
+
+
+def call_tree(trace: View, calls: tuple[int, ...]) -> dict[str, Any]:
+    """Calls by label, each with the calls made in it."""
+    table = trace.table("module_calls")
+    top: dict[str, Any] = {}
+    waiting = [(top, calls)]
+    while waiting:
+        into, rows = waiting.pop()
+        for row in rows:
+            inner = into[table.value("call_label", row)] = dict[str, Any]()
+            waiting.append((inner, table.value("child_rows", row)))
+    return top
+
+
 def lists_of(pairs: tuple[tuple[Any, Any], ...]) -> dict[Any, list[Any]]:
     return {key: list(items) for key, items in dict(pairs).items()}
 
@@ -196,7 +216,7 @@ def values_of(templates: tuple[Any, ...]) -> list[Any]:
     return [python_value(template) for template in templates]
 
 
-class Op(Record):
+class Op(HasGradients, Record):
     """One executed torch call, one output of it; also an input, an output or a version of a buffer."""
 
     __slots__ = ()
@@ -348,6 +368,41 @@ class Op(Record):
             PayloadUnavailableError: ``activation_not_saved``, when the capture did not keep it.
         """
         return self.trace.activation(self.row, self.table_name)
+
+    @property
+    def func(self) -> Any:
+        """The function that ran, as torch has it without a capture; None where none ran, and outside the process that
+        captured."""
+        return live_function(self.trace, self.read("function"))
+
+    @property
+    def detach_saved_activations(self) -> bool:
+        """Whether its activation was kept, and cut from the autograd graph for that."""
+        return self.has_saved_activation and self.trace.has_option("detach_saved_activations")
+
+    @property
+    def grad(self) -> NoReturn:
+        """Its only saved gradient.
+
+        Raises:
+            PayloadUnavailableError: ``gradient_not_saved``, as no backward pass is recorded.
+        """
+        only_gradient(self.label, self.gradient_records)
+
+    @property
+    def save_grads(self) -> bool:
+        """Whether its gradients were asked for."""
+        return self.trace.has_option("save_grads")
+
+    @property
+    def num_saved_grads(self) -> int:
+        """How many gradients of it were saved."""
+        return len(self.gradient_records)
+
+    @property
+    def autograd(self) -> OpAutograd:
+        """Its autograd node and saved gradients."""
+        return OpAutograd(self)
 
     @property
     def code_context(self) -> list[FuncCallLocation]:
@@ -505,6 +560,23 @@ class Layer(Record):
     input_ancestors = PassField[frozenset[str]]("The inputs its only op descends from.")
     output_descendants = PassField[frozenset[str]]("The outputs its only op feeds.")
     is_module_input = PassField[bool]("Whether a submodule was given it.")
+    grad = PassField[Any]("The only saved gradient of its only op.")
+    has_grad = PassField[bool]("Whether a gradient of its only op was saved.")
+
+    @property
+    def func(self) -> Any:
+        """The function of its passes; None where none ran, and outside the process that captured."""
+        return self.ops[0].func
+
+    @property
+    def save_grads(self) -> bool:
+        """Whether its gradients were asked for."""
+        return self.trace.has_option("save_grads")
+
+    @property
+    def total_gradient_memory(self) -> Bytes:
+        """Size of the saved gradients of all passes."""
+        return Bytes(sum(op.gradient_memory for op in self.ops))
 
     @property
     def ops(self) -> OpAccessor[Op]:
@@ -595,10 +667,28 @@ class Module(Record):
     outs = CallField[tuple[Any, ...]]("The activations its only call returned.")
     out_shape = CallField[tuple[int, ...]]("Shape of what its only call returned.")
     out_shapes = CallField[tuple[tuple[int, ...], ...]]("Shapes of what its only call returned.")
+    grad = CallField[Any]("The only saved gradient of what its only call returned.")
+    grads = CallField[tuple[Any, ...]]("The saved gradients of what its only call returned.")
     forward_duration = CallField[Duration | None]("Wall time of its only call; None where that was not left.")
     func_calls_duration = CallField[Duration]("Wall time of the ops inside its only call.")
     forward_args_summary = CallField[str]("Positional arguments of its only call, as text.")
     forward_kwargs_summary = CallField[str]("Keyword arguments of its only call, as text.")
+
+    @property
+    def handle(self) -> Any:
+        """The module itself, held weakly; None once it is gone, and outside the process that captured."""
+        return None if self.trace.handles is None else self.trace.handles.module(self.read("module_number"))
+
+    @property
+    def cls(self) -> type | None:
+        """Its class; None where ``handle`` is."""
+        handle = self.handle
+        return None if handle is None else type(handle)
+
+    @property
+    def call_tree(self) -> dict[str, Any]:
+        """Its calls and, in each, the calls made in it: dictionaries by call label."""
+        return call_tree(self.trace, self.read("call_rows"))
 
     @property
     def calls(self) -> ModuleCallAccessor[ModuleCall]:
@@ -722,6 +812,17 @@ class ModuleCall(Record):
         """Dtype of what it returned; refused with ``module_output_ambiguous`` unless that is one tensor."""
         return torch_dtype(self.trace.table("ops").value("dtype", self.only_output("out_dtype")))
 
+    @property
+    def grads(self) -> tuple[Any, ...]:
+        """The saved gradients of what it returned; refused as ``op.grad`` is."""
+        return tuple(Op(self.trace, row).grad for row in self.read("output_op_rows"))
+
+    @property
+    def grad(self) -> Any:
+        """The saved gradient of what it returned; refused with ``module_output_ambiguous`` unless that is one tensor,
+        and as ``op.grad`` is."""
+        return Op(self.trace, self.only_output("grad")).grad
+
     def only_output(self, field: str) -> int:
         rows: tuple[int, ...] = self.read("output_op_rows")
         if len(rows) == 1:
@@ -770,11 +871,93 @@ class Param(Record):
         """The module that holds it; None where that is unknown."""
         return module_at(self.trace, self.module_address)
 
+    @property
+    def modules(self) -> list[Module]:
+        """All modules that hold it."""
+        found = (module_at(self.trace, address) for address in self.all_module_addresses)
+        return [module for module in found if module is not None]
+
+    @property
+    def barcode(self) -> str:
+        """Token of which parameter this is: of model class, address, shape and dtype, and the same in every capture."""
+        model = self.trace.tables.fact("model_class_qualname")
+        facts = "\n".join(map(str, (model, self.address, self.read("shape"), self.read("dtype"))))
+        return hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+    @property
+    def handle(self) -> Any:
+        """The parameter itself, held weakly; None once it is gone, and outside the process that captured."""
+        return None if self.trace.handles is None else self.trace.handles.parameter(self.row)
+
+    def live(self, field: str) -> Any:
+        """The parameter itself, for what only it can tell."""
+        handle = self.handle
+        if handle is None:
+            raise PayloadUnavailableError(
+                code="parameter_not_live",
+                problem=f"{field} of parameter {self.address!r} is asked of the parameter itself, which is not here",
+                remedy="ask in the process that captured, while the model lives",
+                address=self.address,
+                field=field,
+            )
+        return handle
+
+    @property
+    def value(self) -> Any:
+        """A copy of the parameter as it is now.
+
+        Raises:
+            PayloadUnavailableError: ``parameter_not_live``, where it is gone or of another process.
+        """
+        return self.live("value").detach().clone()
+
+    @property
+    def value_basis(self) -> str | None:
+        """Where ``value`` comes from: ``live``, the parameter as it is now; None where it is not to be had."""
+        return None if self.handle is None else "live"
+
+    @property
+    def grad(self) -> Any:
+        """The gradient that torch has accumulated on the parameter by now; None where there is none.
+
+        Raises:
+            PayloadUnavailableError: ``parameter_not_live``, as for ``value``.
+        """
+        return self.live("grad").grad
+
+    @property
+    def grads(self) -> BackwardRecords:
+        """What each recorded backward pass added to it."""
+        return BackwardRecords("gradient record")
+
+    @property
+    def has_grad(self) -> bool:
+        """Whether torch has accumulated a gradient; refused as ``grad`` is."""
+        return self.live("has_grad").grad is not None
+
+    @property
+    def grad_shape(self) -> tuple[int, ...] | None:
+        """Shape of ``grad``; None without one."""
+        grad = self.live("grad_shape").grad
+        return None if grad is None else tuple(grad.shape)
+
+    @property
+    def grad_dtype(self) -> Any:
+        """Dtype of ``grad``; None without one."""
+        grad = self.live("grad_dtype").grad
+        return None if grad is None else grad.dtype
+
+    @property
+    def gradient_memory(self) -> Bytes:
+        """Size of ``grad``; 0 without one."""
+        grad = self.live("gradient_memory").grad
+        return Bytes(0 if grad is None else grad.nbytes)
+
     def about(self) -> str:
         return f" {self.read('shape')} {self.read('dtype')}{'' if self.read('is_trainable') else ', frozen'}"
 
 
-class Buffer(Record):
+class Buffer(HasGradients, Record):
     """One buffer; each version of it that was seen is an op."""
 
     __slots__ = ()
@@ -800,6 +983,16 @@ class Buffer(Record):
     dtype = Field[Any]("Its element type, a ``torch.dtype``.", torch_dtype)
     activation_memory = Field[Bytes]("Its size.", Bytes)
     has_saved_activation = Field[bool]("Whether the newest version was kept.")
+
+    @property
+    def handle(self) -> Any:
+        """What stands under its name now; None once its module is gone, and outside the process that captured."""
+        return None if self.trace.handles is None else self.trace.handles.buffer(self.row)
+
+    @property
+    def call_index(self) -> int | None:
+        """Number of the newest version; None where none was seen."""
+        return self.buffer_pass
 
     @property
     def versions(self) -> OpAccessor[Op]:

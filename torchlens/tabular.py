@@ -9,37 +9,45 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from projections import Table
-from torchlens.errors import CompatibilityError
+from torchlens.errors import AmbiguousReadError, CompatibilityError, PayloadUnavailableError
+from torchlens.quantities import Bytes
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["COLUMNS", "data_frame", "frame_of"]
+__all__ = ["BACKWARD_COLUMNS", "COLUMNS", "data_frame", "frame_of"]
 
-OPS: Final = """
+TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
     pass_index num_passes lookup_keys has_saved_activation num_inputs shape dtype device_ref activation_memory
-    func_call_id func_name func_qualname func_duration num_args_total num_pos_args num_kwargs non_tensor_pos_args
-    non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index multi_output_name
-    container_path param_shapes num_params num_params_trainable num_params_frozen param_memory recurrent_ops site_key
-    parents parent_arg_positions root_ancestors children has_children is_input input_was_parameter
-    has_input_ancestor input_ancestors min_distance_from_input max_distance_from_input is_output is_output_parent
-    is_final_output has_output_descendant output_descendants is_orphan io_role min_distance_to_output
-    max_distance_to_output is_buffer address buffer_pass buffer_source buffer_write_kind buffer_value_changed
-    buffer_source_func_name is_internal_source has_internal_source_ancestor internal_source_ancestors
-    is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules input_to_module_calls
-    output_of_modules output_of_module_calls is_module_output is_atomic_module has_parents siblings has_siblings
-    co_parents has_co_parents uses_params is_module_input
+    grad save_grads has_grad grad_shape grad_dtype gradient_memory
+    func_call_id func_name func_qualname func_duration arg_names num_args_total num_pos_args num_kwargs
+    non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
+    multi_output_name container_path param_shapes num_params num_params_trainable num_params_frozen param_memory
+    recurrent_ops site_key parents parent_arg_positions root_ancestors children has_children is_input
+    input_was_parameter has_input_ancestor input_ancestors min_distance_from_input max_distance_from_input is_output
+    is_output_parent is_final_output has_output_descendant output_descendants is_orphan io_role
+    min_distance_to_output max_distance_to_output is_buffer address buffer_pass buffer_source buffer_write_kind
+    buffer_value_changed buffer_source_func_name is_internal_source has_internal_source_ancestor
+    internal_source_ancestors is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules
+    input_to_module_calls output_of_modules output_of_module_calls is_module_output is_atomic_module func_config
+    has_parents siblings has_siblings co_parents has_co_parents uses_params is_module_input num_saved_grads
 """
+"""Of ``trace.to_pandas()``: what an op is, without its tensors."""
+
+OPS: Final = """
+    out input_ops input_activations input_shapes input_dtypes input_memory func code_context func_autocast_state
+"""
+"""What the frame of the ops has besides."""
 
 LAYERS: Final = """
-    layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func_name func_qualname
-    is_inplace num_args_total num_pos_args num_kwargs in_multi_output multi_output_index multi_output_name shape
-    dtype device_ref activation_memory param_shapes num_params num_params_trainable num_params_frozen
-    total_param_memory is_input input_was_parameter is_output is_final_output is_buffer address buffer_source
-    buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source is_internal_sink is_terminal_bool
-    is_scalar_bool module modules output_of_modules output_of_module_calls is_atomic_module op_labels parents children
-    total_func_duration
+    layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
+    func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
+    multi_output_index multi_output_name shape dtype device_ref activation_memory save_grads param_shapes num_params
+    num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
+    is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source
+    is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules output_of_modules
+    output_of_module_calls is_atomic_module func_config op_labels parents children total_func_duration
 """
 
 MODULES: Final = """
@@ -47,45 +55,109 @@ MODULES: Final = """
     address_depth call_parent call_children call_depth num_calls call_labels layer_labels num_layers input_ops
     input_layers output_ops output_layers num_params num_params_trainable num_params_frozen num_param_tensors
     num_recursive_params num_recursive_param_tensors recursive_param_addresses param_memory has_trainable_params
-    has_frozen_params buffer_layers training has_forward_hooks has_backward_hooks total_forward_duration
-    total_func_calls_duration total_output_activation_memory total_internal_activation_memory num_descendant_calls
-    max_descendant_depth
+    has_frozen_params buffer_layers training has_forward_hooks has_backward_hooks forward_args_summary
+    forward_kwargs_summary forward_duration total_forward_duration func_calls_duration total_func_calls_duration
+    total_output_activation_memory total_internal_activation_memory num_descendant_calls max_descendant_depth
 """
 
 MODULE_CALLS: Final = """
     address name all_addresses class_name call_index call_label ordinal_index ops num_ops input_ops input_layers
-    output_ops output_layers output_structure output_paths num_forward_args_total forward_args_summary
-    forward_kwargs_summary forward_duration output_activation_memory internal_activation_memory param_memory
-    func_calls_duration module_call_stack call_parent call_children num_descendant_calls max_descendant_depth
-    num_param_tensors has_trainable_params has_frozen_params
+    output_ops output_layers output_structure output_paths forward_arg_names num_forward_args_total
+    forward_args_summary forward_kwargs_summary forward_duration output_activation_memory internal_activation_memory
+    param_memory func_calls_duration code_context module_call_stack call_parent call_children num_descendant_calls
+    max_descendant_depth num_param_tensors has_trainable_params has_frozen_params
 """
 
 PARAMS: Final = """
     address name shape dtype device_ref num_params param_memory is_trainable is_quantized module_address
-    all_addresses all_module_addresses has_multiple_addresses num_calls used_by_ops used_by_layers num_uses_by_ops
-    num_uses_by_layers co_parent_params
+    all_addresses all_module_addresses has_multiple_addresses barcode num_calls used_by_ops used_by_layers
+    num_uses_by_ops num_uses_by_layers co_parent_params has_grad grad_shape grad_dtype gradient_memory
 """
 
 BUFFERS: Final = """
-    address module_address name layer_label shape dtype activation_memory has_saved_activation buffer_source
-    num_overwrites
+    address module_address name buffer_pass layer_label shape dtype initial_value activation_memory
+    has_saved_activation has_grad grad_shape grad_dtype gradient_memory buffer_source module modules num_overwrites
 """
 
+GRADIENT_RECORDS: Final = "ordinal backward_pass_index grad shape dtype memory is_saved timestamp"
+
+GRAD_FNS: Final = """
+    grad_fn_object_id class_name class_qualname label type type_index ordinal_index step_index is_custom order
+    origin_backward_pass differentiates modules module_address module_membership_source has_op op_label parents
+    children siblings co_parents has_parents has_children num_calls call_labels backward_duration
+    total_backward_duration
+"""
+
+GRAD_FN_CALLS: Final = """
+    label call_index backward_pass_index call_label backward_duration grad_inputs grad_outputs timestamp is_saved
+"""
+
+BACKWARD_PASSES: Final = """
+    pass_index trigger implicit outer_context backward_call_context root_meta root_grad_arguments inputs_subset order
+    origin_backward_pass engine_flags save_grads_policy duration peak_memory status order_attribution_coverage
+    num_grad_fn_calls
+"""
+
+BACKWARD_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gradient record": tuple(GRADIENT_RECORDS.split()),
+    "grad_fn": tuple(GRAD_FNS.split()),
+    "grad_fn call": tuple(GRAD_FN_CALLS.split()),
+    "backward pass": tuple(BACKWARD_PASSES.split()),
+}
+"""The columns of the data frame of each kind of record that backward passes make, in order."""
+
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "ops": tuple(OPS.split()),
+    "ops": tuple((TRACE + OPS).split()),
     "layers": tuple(LAYERS.split()),
     "modules": tuple(MODULES.split()),
     "module_calls": tuple(MODULE_CALLS.split()),
     "params": tuple(PARAMS.split()),
     "buffers": tuple(BUFFERS.split()),
-    "orphans": tuple(OPS.split()),
+    "orphans": tuple((TRACE + OPS).split()),
+    "trace": tuple(TRACE.split()),
 }
-"""The columns of each table's data frame, in order."""
+"""The columns of the data frame of each collection, and of a trace, in order."""
+
+AS_FIELDS: Final = frozenset(
+    (
+        "code_context",
+        "func_autocast_state",
+        "func_config",
+        "non_tensor_kwargs",
+        "non_tensor_pos_args",
+        "output_structure",
+        "parent_arg_positions",
+    )
+)
+"""Columns that are shown as the field of the record gives them, since the table has them in another form."""
 
 
-def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int]) -> pandas.DataFrame:
-    """Some columns and rows of a table; one row per record."""
-    return frame_of({name: picked(table.column(name), rows) for name in columns}, len(rows))
+def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int], records: Sequence[object]) -> Any:
+    """Some columns and rows of a table; one row per record.
+
+    Args:
+        table: The table.
+        columns: Its columns, and fields that the records have besides.
+        rows: Numbers of the rows.
+        records: The record of each.
+    """
+    known = frozenset(table.names) - AS_FIELDS
+    return frame_of(
+        {
+            name: picked(table.column(name), rows) if name in known else [field_of(record, name) for record in records]
+            for name in columns
+        },
+        len(rows),
+    )
+
+
+def field_of(record: object, name: str) -> object:
+    """A field as a cell: a plain number for a quantity; None where it is refused."""
+    try:
+        value = getattr(record, name)
+    except (PayloadUnavailableError, AmbiguousReadError):
+        return None
+    return int(value) if isinstance(value, Bytes) else value
 
 
 def frame_of(columns: Mapping[str, Sequence[object]], count: int) -> pandas.DataFrame:

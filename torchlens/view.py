@@ -30,6 +30,26 @@ class LiveTensors(Protocol):
         """A connected copy of the value's tensor; None where it is not held."""
         ...
 
+    def module(self, number: int) -> Any:
+        """The module with this number; None once it is gone."""
+        ...
+
+    def parameter(self, number: int) -> Any:
+        """The parameter with this number; None once it is gone."""
+        ...
+
+    def buffer(self, number: int) -> Any:
+        """The buffer with this number, as it is now; None once it is gone."""
+        ...
+
+    def function(self, number: int) -> Any:
+        """The function with this number."""
+        ...
+
+    def node(self, number: int) -> Any:
+        """The autograd node with this number; None where it is not held."""
+        ...
+
     def close(self) -> None:
         """Let go of everything."""
         ...
@@ -87,6 +107,10 @@ class View(ABC):
         if self.indexed is None or self.indexed[0] is not tables:
             self.indexed = (tables, Index(tables))
         return self.indexed[1]
+
+    def has_option(self, name: str) -> bool:
+        """Whether a capture option was switched on."""
+        return bool(dict(self.tables.fact("options")).get(name))
 
     # -- events
 

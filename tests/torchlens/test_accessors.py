@@ -117,6 +117,24 @@ def test_filters_give_collections(worked: tl.Trace) -> None:
     assert worked.modules["blk"].calls.labels == ("blk:1", "blk:2")
 
 
+def test_filters_chain_and_part_a_collection(worked: tl.Trace) -> None:
+    ops, layers = worked.ops, worked.layers
+    kinds = (ops.inputs, ops.buffers, ops.compute, ops.outputs)
+    assert sorted(label for kind in kinds for label in kind.labels) == sorted(ops.labels)
+    assert ops.compute.saved.where(lambda op: op.func_name == "tanh").labels == worked["tanh_1_2:all"].labels()
+    assert ops.compute.inputs.labels == ()
+    kinds = (layers.inputs, layers.buffers, layers.compute, layers.outputs)
+    assert sorted(label for kind in kinds for label in kind.labels) == sorted(layers.labels)
+    assert layers.saved.recurrent.labels == layers.recurrent.labels
+    assert worked.modules.uncalled.labels == ("unused",) == tuple(worked.uncalled_modules)
+    assert len(worked.modules.called) == worked.num_modules
+    assert worked.params.unused.labels == tuple(worked.unexecuted_param_names)
+    assert set(worked.params.used.frozen.labels) == {"head.bias"}
+    assert worked.buffers.overwritten.labels == ()
+    assert worked.layers.compute.find("TANH") == [worked["tanh_1_2"]]
+    assert worked.params.trainable.head(1) == [worked.params[0]]
+
+
 def test_a_filtered_collection_knows_only_its_own(worked: tl.Trace) -> None:
     tanh = worked.layers["tanh_1_2"].ops
     assert "tanh_1_2:2" in tanh
@@ -164,10 +182,12 @@ def test_every_field_of_every_record_reads_or_refuses_by_code(worked: tl.Trace, 
                 getattr(record, field)
             except REFUSALS as refused:
                 assert refused.code in (  # noqa: PT017  # most fields of most records do not raise
+                    "gradient_not_saved",
                     "layer_pass_ambiguous",
                     "module_call_ambiguous",
                     "module_not_called",
                     "module_output_ambiguous",
+                    "parameter_not_live",
                 )
 
 
@@ -328,14 +348,38 @@ def test_a_frame_has_a_row_for_each_record_and_plain_numbers(worked: tl.Trace, n
     frame = getattr(worked, name).to_pandas()
     assert len(frame) == len(getattr(worked, name))
     assert tuple(frame.columns) == tabular.COLUMNS[name]
-    assert set(frame.columns) <= set(COLUMNS[name])
+    assert set(frame.columns) <= {*COLUMNS[name], *dir(RECORDS[name])}
     assert not any(isinstance(value, Bytes | Duration) for column in frame for value in frame[column])
 
 
 def test_a_filtered_frame_has_the_filtered_rows(worked: tl.Trace) -> None:
     frame = worked.layers.recurrent.to_pandas()
     assert list(frame["layer_label"]) == list(worked.layers.recurrent.labels)
-    assert worked.to_pandas().equals(worked.ops.to_pandas())
+
+
+def test_the_frame_of_a_trace_is_that_of_its_ops_without_what_is_large(worked: tl.Trace) -> None:
+    frame, ops = worked.to_pandas(), worked.ops.to_pandas()
+    assert tuple(frame.columns) == tabular.COLUMNS["trace"]
+    assert frame.equals(ops[list(frame.columns)])
+    assert set(ops.columns) - set(frame.columns) >= {"out", "func", "code_context", "input_activations"}
+    assert all(torch.equal(out, op.out) for out, op in zip(ops["out"], worked.ops, strict=True))
+
+
+def test_a_cell_that_would_be_refused_is_none_with_a_count_beside_it() -> None:
+    trace = tl.trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2), save=tl.func("relu"))
+    frame = trace.ops.to_pandas()
+    assert [out is not None for out in frame["out"]] == list(frame["has_saved_activation"])
+    assert not any(grad is not None for grad in frame["grad"])
+    assert list(frame["num_saved_grads"]) == [0] * len(frame)
+
+
+def test_a_frame_shows_settings_as_python_values(worked: tl.Trace) -> None:
+    frame = worked.ops.to_pandas()
+    chunk = frame[frame["label"] == "chunk_1_6"].iloc[0]
+    assert chunk["non_tensor_pos_args"] == [2, 1]
+    assert chunk["parent_arg_positions"] == {"args": {0: "relu_1_4:2"}, "kwargs": {}}
+    assert chunk["func"] is worked["chunk_1_6"].func
+    assert chunk["func_autocast_state"] == {"grad_enabled": True, "inference_mode": False}
 
 
 # -- the life of a trace

@@ -1037,6 +1037,16 @@ class Recorder:
                 payload = self.keeper.keep(value, tensor, self._value_storage[value])
                 self.note(PayloadKept(value=Value(value), payload=payload))
 
+    @property
+    def functions(self) -> dict[Function, int]:
+        """Number of each function that was called, in order."""
+        return self._functions
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters that were met, by number."""
+        return self._params
+
     def clear_numbers(self) -> None:
         """Take the numbers off tensors that outlive the capture, and undo the cycle that keeps this alive."""
         self.sites.close()
