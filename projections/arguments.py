@@ -174,6 +174,8 @@ def _leaf_text(value: tuple[Any, ...]) -> str:
         return f"torch.{value[1]}"
     if kind == tag.DEVICE:
         return f"device({value[1]!r})"
+    if kind == tag.GENERATOR:
+        return f"Generator(device={value[1]!r})"
     if kind in (tag.BIG_INT, tag.CALLABLE):
         return str(value[1])
     if kind == tag.OPAQUE:

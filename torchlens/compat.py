@@ -26,7 +26,7 @@ neg_view: Final[Callable[[Tensor], Tensor]] = torch._neg_view
 resolve_conj: Final = Tensor.resolve_conj
 resolve_neg: Final = Tensor.resolve_neg
 untyped_storage: Final = Tensor.untyped_storage
-get_rng_state: Final = torch.get_rng_state
+generator_state: Final = torch.Generator.get_state
 truth: Final = Tensor.__bool__
 
 grad_enabled: Final = torch.is_grad_enabled
@@ -129,6 +129,23 @@ def op_name(op: Any) -> tuple[str, str]:
     path = str(getattr(op, "_qualified_op_name", op)).replace("::", ".")
     parts = path.split(".")
     return (parts[1] if len(parts) > 1 else path), f"torch.ops.{path}"
+
+
+def op_at(path: str) -> Any | None:
+    """The operator of this import path, ``torch.ops.aten.add.Tensor`` say, if this process knows it already."""
+    names = path.split(".")
+    if names[:2] != ["torch", "ops"] or len(names) not in (4, 5) or names[3] in READS_FILES:
+        return None
+    found: Any = vars(torch.ops).get(names[2])  # not getattr, which would make a namespace of any name
+    if not isinstance(found, torch._ops._OpNamespace):
+        return None
+    for name in names[3:]:
+        found = getattr(found, name, None)
+    return found if isinstance(found, (OP_PACKET, OP_OVERLOAD)) else None
+
+
+READS_FILES: Final = frozenset(("from_file",))
+"""Operators that a stored event must not be able to call."""
 
 
 def op_draws(op: Any) -> bool:

@@ -34,3 +34,4 @@ LONG: Final = 20  # (LONG, tag, first items, length): a container too long to ke
 BYTES: Final = 21  # (BYTES, length)
 ENUM: Final = 22  # (ENUM, qualified class name, member name)
 DEEP: Final = 23  # (DEEP,): nested deeper than is kept
+GENERATOR: Final = 24  # (GENERATOR, "cpu"): a random generator; its state is the payload that the call names

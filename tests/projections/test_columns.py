@@ -41,6 +41,7 @@ from tests.projections.making import DURATION_NS, Made, cell, cells
         ((tag.BYTES, 3), "<3 bytes>"),
         ((tag.ENUM, "m.Mode", "FAST"), "Mode.FAST"),
         ((tag.DEEP,), "..."),
+        ((tag.GENERATOR, "cpu"), "Generator(device='cpu')"),
     ],
 )
 def test_a_template_is_written_as_people_would_write_the_value(template: Any, text: str) -> None:

@@ -116,6 +116,24 @@ CONDITIONAL_DRAWS: Final[dict[str, Callable[[Arguments, Keywords], bool]]] = {
 }
 
 
+CPU: Final = torch.device("cpu")
+
+
+def generator_of(args: Arguments, kwargs: Keywords) -> torch.Generator:
+    """The generator that a call with these arguments draws from: the one it is given, else that of its device."""
+    given = (*args, *kwargs.values())
+    for value in given:
+        if type(value) is torch.Generator:
+            return value
+    asked = kwargs.get("device")
+    tensors = [value for value in given if isinstance(value, torch.Tensor)]
+    device = torch.device(asked) if asked is not None else tensors[0].device if tensors else CPU
+    if device.type == "cuda":
+        index: int | None = device.index
+        return torch.cuda.default_generators[torch.cuda.current_device() if index is None else index]
+    return torch.default_generator
+
+
 def always(args: Arguments, kwargs: Keywords) -> bool:
     return True
 

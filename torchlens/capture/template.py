@@ -103,7 +103,10 @@ def _other(value: Any) -> Any:
         return (tag.CALLABLE, f"functools.partial({callable_path(value.func)})")
     if isinstance(value, _CALLABLES):
         return (tag.CALLABLE, callable_path(value))
-    return (tag.OPAQUE, path_of(type(value)), "")
+    kind = type(value)
+    # Only numpy's scalars are asked for their text: that of a foreign object may run anything.
+    text = str(value)[:100] if kind.__module__ == "numpy" and getattr(value, "ndim", None) == 0 else ""
+    return (tag.OPAQUE, path_of(kind), text)
 
 
 _CALLABLES: Final = (
@@ -124,6 +127,7 @@ _SIMPLE: Final[dict[type, Callable[[Any], Any]]] = {
     range: lambda value: (tag.RANGE, value.start, value.stop, value.step),
     bytes: lambda value: (tag.BYTES, len(value)),
     torch.Size: lambda value: (tag.SIZE, *value),
+    torch.Generator: lambda value: (tag.GENERATOR, str(value.device)),
 }
 
 

@@ -93,6 +93,7 @@ class Wrappers:
         self.by_original: dict[int, Callable[..., Any]] = {}
         self.by_wrapper: dict[int, Callable[..., Any]] = {}
         self._functions: list[Function] = []  # keeps the originals alive, so that their ids stay theirs
+        self._by_name: dict[tuple[str, str], Function] = {}
         self._spaces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...]]] = []
         self._methods: list[tuple[type, str, Any, Any]] = []  # owner, name, wrapper, original or MISSING
         self.installed = False
@@ -115,7 +116,7 @@ class Wrappers:
         for name, original in functions.tensor_methods():
             self._method(torch.Tensor, name, self._wrapper(name, f"torch.Tensor.{name}", original))
         for name in functions.TENSOR_PROPERTIES:
-            self._method(torch.Tensor, name, _property(name))
+            self._method(torch.Tensor, name, _property(name, self._known))
         for name in functions.ESCAPES:
             self._method(torch.Tensor, name, _escape(name))
         self._method(torch.Tensor, "__bool__", _truth())
@@ -127,11 +128,19 @@ class Wrappers:
         self._method(torch.autograd.Function, "apply", _apply())
         self._transforms()
 
+    def function(self, name: str, qualname: str) -> Function | None:
+        """The watched function with this name and import path, as an event has them; None where there is none."""
+        return self._by_name.get((name, qualname))
+
+    def _known(self, function: Function) -> Function:
+        self._functions.append(function)
+        self._by_name.setdefault((function.func_name, function.qualname), function)
+        return function
+
     def _wrapper(self, name: str, qualname: str, original: Callable[..., Any]) -> Callable[..., Any]:
         made = self.by_original.get(id(original))
         if made is None:
-            function = functions.function(name, qualname, original)
-            self._functions.append(function)
+            function = self._known(functions.function(name, qualname, original))
             made = self.by_original[id(original)] = wrapper_of(function)
             self.by_wrapper[id(made)] = original
             compat.known_to_script(original, made)
@@ -181,12 +190,11 @@ class Wrappers:
 MISSING: Final = object()
 
 
-def _property(name: str) -> property:
+def _property(name: str, known: Callable[[Function], Function]) -> property:
     described = getattr(compat.TENSOR_BASE, name)
     shown = "detach" if name == "data" else name
-    function = functions.function(shown, f"torch.Tensor.{name}", described.__get__)
-
-    writer = Function(f"set_{name}", f"torch.Tensor.{name}", described.__set__, functions.first_argument)
+    function = known(functions.function(shown, f"torch.Tensor.{name}", described.__get__))
+    writer = known(Function(f"set_{name}", f"torch.Tensor.{name}", described.__set__, functions.first_argument))
 
     def read(self: Any) -> Any:
         listener = _listener
