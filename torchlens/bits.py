@@ -1,0 +1,101 @@
+"""Whether two tensors are the same, bit for bit, and by how much they are not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchlens import compat
+
+TOLERANCES: Final = {
+    torch.float64: (1e-10, 1e-7),
+    torch.complex128: (1e-10, 1e-7),
+    torch.float32: (1e-5, 1.3e-6),
+    torch.complex64: (1e-5, 1.3e-6),
+    torch.bfloat16: (1e-5, 1.6e-2),
+    torch.float16: (1e-5, 1e-3),
+}
+"""Absolute and relative tolerance where a kernel is not deterministic: those of ``torch.testing.assert_close``, with
+a looser one for sums in float64; every other dtype has none."""
+
+
+def elements(tensor: Tensor) -> list[Tensor]:
+    """A tensor of any kind as dense ones that hold all there is of it."""
+    tensor = compat.detach(tensor)
+    if tensor.is_nested:
+        return [part for inner in tensor.unbind() for part in elements(inner)]
+    if tensor.is_quantized:
+        return [tensor.int_repr(), tensor.dequantize()]
+    if tensor.layout != torch.strided:
+        return [tensor.to_dense()]
+    tensor = compat.resolve_conj(compat.resolve_neg(tensor))
+    return [torch.view_as_real(tensor)] if tensor.is_complex() else [tensor]
+
+
+def same_form(one: Tensor, other: Tensor) -> str | None:
+    """What differs in shape, dtype, layout or device, in words; None for nothing."""
+    for name in ("is_nested", "layout", "dtype", "device"):
+        found, wanted = getattr(one, name), getattr(other, name)
+        if found != wanted:
+            return f"{name} is {found} and not {wanted}"
+    if not one.is_nested and one.shape != other.shape:
+        return f"shape is {tuple(one.shape)} and not {tuple(other.shape)}"
+    return None
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one form and the same bits; NaN is NaN, whatever its bits."""
+    if same_form(one, other) is not None:
+        return False
+    with torch.no_grad():
+        parts = list(zip(elements(one), elements(other), strict=False))
+        return all(a.shape == b.shape and not bool(differing(a, b).any()) for a, b in parts)
+
+
+def differing(one: Tensor, other: Tensor) -> Tensor:
+    """Which elements of two dense tensors of one form have other bits, as a mask."""
+    if not one.dtype.is_floating_point:
+        return one != other
+    if one.dtype.itemsize == 1:  # torch compares no eight-bit floats
+        return one.contiguous().view(torch.uint8) != other.contiguous().view(torch.uint8)
+    unequal = (one != other) & ~(one.isnan() & other.isnan())
+    return unequal | ((one == other) & (one.signbit() != other.signbit()))  # 0.0 and -0.0 are equal, and not the same
+
+
+def is_close(one: Tensor, other: Tensor, atol: float | None, rtol: float | None) -> bool:
+    """Whether two tensors of one form agree within a tolerance; by default that of their dtype."""
+    if same_form(one, other) is not None:
+        return False
+    absolute, relative = TOLERANCES.get(one.dtype, (0.0, 0.0))
+    with torch.no_grad():
+        return all(
+            a.shape == b.shape
+            and torch.allclose(
+                a.to(torch.float64),
+                b.to(torch.float64),
+                atol=absolute if atol is None else atol,
+                rtol=relative if rtol is None else rtol,
+                equal_nan=True,
+            )
+            for a, b in zip(elements(one), elements(other), strict=False)
+        )
+
+
+def gap(one: Tensor, other: Tensor) -> str:
+    """By how much two tensors differ, in words."""
+    form = same_form(one, other)
+    if form is not None:
+        return form
+    count, total, largest = 0, 0, 0.0
+    with torch.no_grad():
+        for a, b in zip(elements(one), elements(other), strict=False):
+            if a.shape != b.shape:
+                return f"shape is {tuple(a.shape)} and not {tuple(b.shape)}"
+            mask = differing(a, b)
+            count, total = count + int(mask.sum()), total + a.numel()
+            if bool(mask.any()):
+                far = (a[mask].to(torch.float64) - b[mask].to(torch.float64)).abs().nan_to_num(float("inf"))
+                largest = max(largest, float(far.max()))
+    return f"{count} of {total} elements differ, by at most {largest:.3g}"

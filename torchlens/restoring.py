@@ -1,0 +1,125 @@
+"""Tensors put back into memory as they lay: strides, overlap, and what shares memory with what.
+
+A kernel may sum in another order where strides or alignment differ, so bits are reproduced only from
+tensors that lie as the recorded ones did.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchlens import compat
+from torchlens.tensors import contiguous_strides
+
+LINE: Final = 64
+"""Bytes to which torch aligns memory on the CPU; offsets are kept within such a line."""
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in its storage."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in elements
+    offset: int  # in elements
+
+    @property
+    def reach(self) -> int:
+        """Elements from the first one to the last one, both included."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte, and the byte behind the last one."""
+        size = self.dtype.itemsize
+        return self.offset * size, (self.offset + self.reach) * size
+
+
+def place(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None, offset: int) -> Place:
+    """A place; without strides the tensor is contiguous."""
+    return Place(dtype, shape, contiguous_strides(shape) if strides is None else strides, offset)
+
+
+class Image:
+    """A fresh piece of memory in which tensors get the places that they had in one storage.
+
+    Args:
+        places: All places that will be asked for.
+        device: Where the memory is.
+    """
+
+    def __init__(self, places: list[Place], device: torch.device) -> None:
+        spans = [span for span in (here.span for here in places) if span[0] < span[1]]
+        first = min((start for start, _ in spans), default=0)
+        self.start = first - first % LINE
+        size = max((stop for _, stop in spans), default=self.start) - self.start
+        self.bytes = torch.zeros(size, dtype=torch.uint8, device=device)
+
+    def tensor(self, here: Place) -> Tensor:
+        """The tensor at a place."""
+        made = torch.empty(0, dtype=here.dtype, device=self.bytes.device)
+        offset = here.offset - self.start // here.dtype.itemsize if here.reach else 0
+        return made.set_(compat.untyped_storage(self.bytes), offset, here.shape, here.strides)
+
+    def write(self, here: Place, values: Tensor) -> None:
+        """Put values at a place."""
+        overwrite(self.tensor(here), values)
+
+
+def overwrite(tensor: Tensor, values: Tensor) -> None:
+    """Give a tensor these elements, also where several of its elements are one in memory."""
+    if tensor.numel() == 0:
+        return
+    if not may_overlap(tensor):
+        tensor.copy_(values)
+        return
+    here = Place(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+    where = torch.arange(here.reach, device=tensor.device).as_strided(here.shape, here.strides)
+    memory(tensor)[where.reshape(-1)] = values.reshape(-1)
+
+
+def memory(tensor: Tensor) -> Tensor:
+    """The memory from a tensor's first element to its last one, in one row."""
+    here = Place(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+    return tensor.as_strided((here.reach,), (1,))
+
+
+def may_overlap(tensor: Tensor) -> bool:
+    """Whether some of its elements may be one in memory, as after ``expand``."""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += (size - 1) * stride
+    return False
+
+
+def cells_of(tensor: Tensor) -> Tensor:
+    """The memory of a tensor with each of its elements once."""
+    return memory(tensor) if may_overlap(tensor) else tensor
+
+
+def laid_out(values: Tensor, here: Place, conjugates: bool = False, negates: bool = False) -> Tensor:
+    """A fresh tensor with these elements, at a place in memory of its own.
+
+    Args:
+        values: The elements, as they read.
+        here: Where it is to lie.
+        conjugates: Whether it reads its memory conjugated.
+        negates: Whether it reads its memory negated.
+    """
+    values = compat.resolve_conj(compat.resolve_neg(values))
+    if conjugates:
+        return laid_out(values.conj(), here, negates=negates).conj()
+    if negates:
+        return compat.neg_view(laid_out(-values, here))
+    image = Image([here], values.device)
+    made = image.tensor(here)
+    overwrite(made, values)
+    return made
