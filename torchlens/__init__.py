@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from projections.selector import Selector, contains, func, in_module, label, module, output, regex, where
-    from torchlens import errors, options
+    from torchlens import errors, options, validation
     from torchlens.api import trace, wrapped
     from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
     from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
-    from torchlens.options import CaptureOptions, JournalOptions, SaveOptions
+    from torchlens.options import CaptureOptions, JournalOptions
     from torchlens.reprojection import Reprojection, reproject
     from torchlens.selection import Selection
+    from torchlens.validation import validate
     from torchlens.version import VERSION as __version__
 
 __all__ = [
     "CaptureOptions",
     "JournalOptions",
     "Reprojection",
-    "SaveOptions",
     "Selection",
     "Selector",
     "TorchLensError",
@@ -47,6 +47,8 @@ __all__ = [
     "regex",
     "reproject",
     "trace",
+    "validate",
+    "validation",
     "where",
     "wrapped",
 ]
@@ -55,7 +57,6 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "CaptureOptions": ("torchlens.options", "CaptureOptions"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
     "Reprojection": ("torchlens.reprojection", "Reprojection"),
-    "SaveOptions": ("torchlens.options", "SaveOptions"),
     "Selection": ("torchlens.selection", "Selection"),
     "Selector": ("projections.selector", "Selector"),
     "TorchLensError": ("torchlens.errors", "TorchLensError"),
@@ -77,6 +78,8 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
     "trace": ("torchlens.api", "trace"),
+    "validate": ("torchlens.validation", "validate"),
+    "validation": ("torchlens.validation", None),
     "where": ("projections.selector", "where"),
     "wrapped": ("torchlens.api", "wrapped"),
 }

@@ -40,7 +40,6 @@ from journal.events.forward import (
     ParameterSeen,
     PayloadKept,
     PayloadRef,
-    TransformKept,
     ValueReread,
 )
 
@@ -87,7 +86,6 @@ __all__ = [
     "StreamId",
     "StreamOpened",
     "Template",
-    "TransformKept",
     "Value",
     "ValueReread",
     "event_class",

@@ -1,0 +1,152 @@
+"""A model and the random generators as they were found, to be put back after forwards that nobody asked to keep.
+
+Put back: values, gradients and identities of parameters, buffers and tensors that modules hold as attributes;
+attributes themselves, the members of lists, dicts and sets among them, and with them training flags, hooks and
+submodules. Not: what a module changes elsewhere, or deeper inside its attributes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import deque
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from torchlens import compat
+from torchlens.bits import same_bits
+from torchlens.errors import ConfigurationError
+from torchlens.replay import Known, memory_of
+
+MEMBERS: Final = (dict, list, set, deque)
+
+
+class Held:
+    """One tensor as it was found."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor: Final = tensor
+        self.alias: Final = compat.detach(tensor)  # keeps its memory, should the tensor be put on other
+        self.values: Final = compat.clone(self.alias)
+        self.requires_grad: Final = tensor.requires_grad
+        self.grad: Final = tensor.grad if tensor.is_leaf else None
+        self.grad_values: Final = None if self.grad is None else compat.clone(compat.detach(self.grad))
+
+    def restore(self) -> None:
+        tensor = self.tensor
+        if memory_of(tensor) != memory_of(self.alias) or tensor.stride() != self.alias.stride():
+            tensor.data = self.alias
+        put_back(tensor, self.values)
+        if not tensor.is_leaf:
+            return
+        if tensor.requires_grad is not self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+        if tensor.grad is not self.grad:
+            tensor.grad = self.grad
+        if self.grad is not None and self.grad_values is not None:
+            put_back(self.grad, self.grad_values)
+
+
+def put_back(tensor: Tensor, values: Tensor) -> None:
+    """Write only what differs: a write counts in the tensor's version, which a graph of the user's may hold."""
+    if not same_bits(tensor, values):
+        with torch.no_grad():
+            compat.detach(tensor).copy_(values)
+
+
+class ModelState:
+    """A model as it was found.
+
+    Args:
+        model: Its root; None where it is no module.
+
+    Raises:
+        ConfigurationError: ``validation_model_uninitialized``, when a lazy module has not got its shape yet.
+    """
+
+    def __init__(self, model: nn.Module | None) -> None:
+        self.attributes: Final[list[tuple[dict[str, Any], dict[str, Any]]]] = []
+        self.members: Final[list[tuple[Any, Any]]] = []
+        self.held: Final[dict[int, Held]] = {}
+        waiting = [] if model is None else [model]
+        seen = set(map(id, waiting))
+        with compat.NoTorchFunction():
+            while waiting:
+                for inner in self.take(waiting.pop()):
+                    if id(inner) not in seen:
+                        seen.add(id(inner))
+                        waiting.append(inner)
+
+    def take(self, module: nn.Module) -> list[nn.Module]:
+        """Remember one module; gives the modules it holds, also those that it does not register."""
+        found: list[nn.Module] = []
+        names = module.__dict__
+        self.attributes.append((names, dict(names)))
+        for value in names.values():
+            inner: Any = ()
+            if isinstance(value, MEMBERS):  # a subclass, such as an OrderedDict of hooks, too
+                self.members.append((value, parts(value)))
+                inner = value.values() if isinstance(value, dict) else value
+            for item in (value, *inner):
+                if isinstance(item, nn.Module):
+                    found.append(item)
+                elif isinstance(item, Tensor) and id(item) not in self.held:
+                    if compat.is_uninitialized(item):
+                        raise ConfigurationError(
+                            code="validation_model_uninitialized",
+                            problem=f"a lazy module, {type(module).__name__}, has parameters without a shape yet",
+                            remedy="run the model once; validating must leave it as it was, which a first run cannot",
+                            module=type(module).__name__,
+                        )
+                    self.held[id(item)] = Held(item)
+        return found
+
+    def known(self, tensor: Tensor) -> Known:
+        """A parameter as it was found; as it is, where it was not found in the model."""
+        held = self.held.get(id(tensor))
+        values = compat.clone(compat.detach(tensor)) if held is None else held.values
+        wants = tensor.requires_grad if held is None else held.requires_grad
+        return Known(values, int(tensor.storage_offset()), wants)
+
+    def restore(self) -> None:
+        """Put everything back."""
+        with compat.NoTorchFunction():
+            for names, found in self.attributes:
+                if list(map(id, parts(names))) != list(map(id, parts(found))):
+                    names.clear()
+                    names.update(found)
+            for value, found in self.members:
+                if list(map(id, parts(value))) != list(map(id, found)):
+                    value.clear()
+                    if isinstance(value, dict):
+                        value.update(zip(found[0::2], found[1::2], strict=True))
+                    else:
+                        (value.update if isinstance(value, set) else value.extend)(found)
+            for held in self.held.values():
+                held.restore()
+
+
+def parts(container: Any) -> list[Any]:
+    """Everything in a container; of a dict key, value, key, value, ...."""
+    return [part for pair in container.items() for part in pair] if isinstance(container, dict) else list(container)
+
+
+class RandomState:
+    """The generators of torch, Python and NumPy as they were found."""
+
+    def __init__(self) -> None:
+        self.torch: Final = compat.generator_state(torch.default_generator)
+        self.cuda: Final = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+        self.python: Final = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self.numpy: Final[Any] = None if numpy is None else numpy.random.get_state()
+
+    def restore(self) -> None:
+        torch.default_generator.set_state(self.torch)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
+        random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy"].random.set_state(self.numpy)

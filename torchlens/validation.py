@@ -1,0 +1,300 @@
+"""Validating: the model is captured, and what was recorded is held against the model and against itself.
+
+Rule   a failure means that something was recorded wrongly, or that the model does not do the same twice. It is mended
+       where it was recorded; no check gives way.
+Rule   model, generators and arguments are afterwards as they were (model_state.py).
+Not    how one call is checked (checking.py), or what reasons there are (validation_report.py).
+"""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from torch import Tensor, nn
+
+from projections import invariants
+from torchlens import api, compat, driver
+from torchlens.bits import gap, is_close, same_bits
+from torchlens.capture.inputs import copied
+from torchlens.capture.template import encode, leaves
+from torchlens.checking import Checking
+from torchlens.errors import ConfigurationError, TorchLensWarning
+from torchlens.facade import Trace
+from torchlens.handles import Handles
+from torchlens.model_state import ModelState, RandomState
+from torchlens.options import CaptureOptions, unavailable
+from torchlens.replay import Known, Replay
+from torchlens.validation_report import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
+
+__all__ = ["EXCUSES", "FAILURES", "SKIPS", "Check", "ValidationReport", "last_validation_failure", "report", "validate"]
+
+Scope: TypeAlias = Literal["forward", "saved"]
+
+SCOPES: Final = ("forward", "saved")
+LATER: Final = ("backward", "intervention", "receptive_field")
+
+_last_failure: ValidationReport | None = None
+
+
+def validate(
+    model: nn.Module | Callable[..., Any],
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    scope: Scope = "forward",
+    random_seed: int | None = None,
+    validate_metadata: bool = True,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> bool:
+    """Capture the model and check what was recorded; True where every check passed.
+
+    Where one failed, one ``TorchLensWarning`` (``validation_failed``) says so, and ``last_validation_failure()`` has
+    the report. Arguments and errors are those of ``report``.
+
+    Example:
+        >>> import torch, torchlens as tl
+        >>> tl.validate(torch.nn.Linear(2, 3), torch.ones(1, 2))
+        True
+    """
+    global _last_failure  # the door to what a bool cannot say
+    found = report(
+        model,
+        input_args,
+        input_kwargs,
+        scope=scope,
+        random_seed=random_seed,
+        validate_metadata=validate_metadata,
+        atol=atol,
+        rtol=rtol,
+    )
+    if not found:
+        _last_failure = found
+        shown = "; ".join(map(str, found.failures[:3]))
+        more = f" and {len(found.failures) - 3} more" if len(found.failures) > 3 else ""
+        warnings.warn(
+            TorchLensWarning(
+                code="validation_failed",
+                problem=f"{len(found.failures)} checks of {found.model_class_name} failed: {shown}{more}",
+                remedy="see tl.validation.last_validation_failure().summary(); unless the model itself does not do the "
+                "same twice, something was recorded wrongly: report it with the model",
+            ),
+            stacklevel=2,
+        )
+    return bool(found)
+
+
+def last_validation_failure() -> ValidationReport | None:
+    """The report of the last ``tl.validate`` in this process that gave False; None before there was one."""
+    return _last_failure
+
+
+def report(
+    model: nn.Module | Callable[..., Any],
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    scope: Scope = "forward",
+    random_seed: int | None = None,
+    validate_metadata: bool = True,
+    atol: float | None = None,
+    rtol: float | None = None,
+) -> ValidationReport:
+    """Capture the model with everything saved, check what was recorded, and tell every check.
+
+    Args:
+        model: As for ``tl.trace``.
+        input_args: As for ``tl.trace``.
+        input_kwargs: As for ``tl.trace``.
+        scope: ``"forward"`` compares the outputs with a bare forward, and makes every call again; ``"saved"`` leaves
+            the bare forward out.
+        random_seed: Seed for every forward; by default each begins with the generators as they stand.
+        validate_metadata: Check the invariants of the records, too.
+        atol: Absolute tolerance where a kernel is not deterministic; by default that of the dtype. Everything else
+            must agree bit for bit.
+        rtol: Relative tolerance, likewise.
+
+    Returns:
+        The report. It is true where nothing failed.
+
+    Raises:
+        ConfigurationError: ``validation_scope_unknown``; ``option_not_available`` for a scope that comes later;
+            ``validation_model_uninitialized`` for a lazy module that has not run; and what ``tl.trace`` raises.
+    """
+    require_scope(scope)
+    options = CaptureOptions(random_seed=random_seed)
+    state, generators = ModelState(module_of(model)), RandomState()
+    trace: Trace | None = None
+    try:
+        trace = api.trace(model, input_args, input_kwargs, capture=options)
+        state.restore()
+        generators.restore()
+        checks: list[Check] = []
+        if scope == "forward":
+            forward = BareForward(model, input_args, input_kwargs, random_seed, state, generators)
+            checks += output_checks(trace, forward, atol=atol, rtol=rtol)
+        checks += call_checks(trace, state, atol=atol, rtol=rtol)
+        if validate_metadata:
+            checks += invariant_checks(trace)
+        return ValidationReport(trace.model_class_name, scope, tuple(checks))
+    finally:
+        state.restore()
+        generators.restore()
+        if trace is not None:
+            trace.cleanup()
+
+
+def require_scope(scope: str) -> None:
+    if scope in LATER:
+        raise unavailable(f'scope="{scope}"')
+    if scope not in SCOPES:
+        raise ConfigurationError(
+            code="validation_scope_unknown",
+            problem=f"scope={scope!r} is none of {', '.join(SCOPES)}",
+            remedy='pass "forward", or leave it out; "saved" leaves the comparison with a bare forward out',
+            argument="scope",
+        )
+
+
+def module_of(model: Any) -> nn.Module | None:
+    """The module whose state a forward may change."""
+    if isinstance(model, types.MethodType):
+        model = model.__self__
+    return model if isinstance(model, nn.Module) else None
+
+
+class BareForward:
+    """The forward without recording, each time from the same model and generators."""
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        input_args: Any,
+        input_kwargs: Mapping[str, Any] | None,
+        seed: int | None,
+        state: ModelState,
+        generators: RandomState,
+    ) -> None:
+        self.model = model
+        self.args, self.kwargs = api.arguments(input_args, input_kwargs)
+        self.seed = seed
+        self.state = state
+        self.generators = generators
+
+    def __call__(self) -> Any:
+        with compat.NoTorchFunction():
+            args, kwargs, _ = copied(self.args, self.kwargs)
+        try:
+            with driver.seeded(self.seed):
+                return self.model(*args, **kwargs)
+        finally:
+            self.state.restore()
+            self.generators.restore()
+
+
+def output_checks(
+    trace: Trace, forward: BareForward, *, atol: float | None = None, rtol: float | None = None
+) -> Iterator[Check]:
+    """Each recorded output against what a bare forward returns."""
+    result = forward()
+    found = dict(recorded_outputs(trace))
+    wanted = dict(leaves(result, deep=True))
+    may_vary = any(kernel_may_vary(trace))
+    failures: dict[tuple[Any, ...], str] = {}
+    for path in dict.fromkeys((*found, *wanted)):
+        one, other = found.get(path), wanted.get(path)
+        if one is None or other is None:
+            failures[path] = "the trace has no such output" if one is None else "the bare forward returned none there"
+        elif not same_bits(one, other) and not (may_vary and is_close(one, other, atol, rtol)):
+            failures[path] = gap(one, other)
+    shape = [repr(encode(one, lambda tensor: None)) for one in (trace.output, result)]
+    if not failures and shape[0] != shape[1]:
+        failures[()] = f"the trace returned {shape[0][:100]} and the bare forward {shape[1][:100]}"
+    reason = "outputs_differ"
+    if failures and not does_the_same(result, forward()):
+        reason = "model_not_deterministic"
+    for path in dict.fromkeys((*found, *failures)):
+        name = ".".join(("output", *map(str, path)))
+        if path in failures:
+            yield Check("output", name, outcome="failed", reason=reason, detail=failures[path])
+        else:
+            yield Check("output", name)
+
+
+def recorded_outputs(trace: Trace) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
+    """Every tensor that the forward returned, by path, as the trace has it; a returned parameter is the live one."""
+    returned = dict(leaves(trace.output, deep=True))
+    rows = iter(trace.tables.fact("output_rows"))
+    for path, tensor in returned.items():
+        if isinstance(tensor, nn.Parameter):  # has no output op
+            yield path, tensor
+        else:
+            row = next(rows, None)
+            if row is not None:
+                yield path, trace.activation(row)
+
+
+def does_the_same(one: Any, other: Any) -> bool:
+    some, others = list(leaves(one, deep=True)), list(leaves(other, deep=True))
+    return [path for path, _ in some] == [path for path, _ in others] and all(
+        same_bits(a, b) for (_, a), (_, b) in zip(some, others, strict=True)
+    )
+
+
+def kernel_may_vary(trace: Trace) -> Iterator[bool]:
+    """Whether some call ran a kernel that torch documents as not deterministic."""
+    from torchlens.independence import VARIES_ON_CUDA
+
+    ops = trace.tables.ops
+    for name, device in zip(ops.column("func_name"), ops.column("device_ref"), strict=True):
+        yield name in VARIES_ON_CUDA and str(device).startswith("cuda")
+
+
+def call_checks(
+    trace: Trace, state: ModelState, *, atol: float | None = None, rtol: float | None = None
+) -> Iterator[Check]:
+    """Every call made again, and again with other values of each parent."""
+    handles = trace.handles
+    assert isinstance(handles, Handles)  # a capture of this process
+
+    def parameter(number: int) -> Known | None:
+        found = handles.parameter(number)
+        return None if found is None else state.known(found)
+
+    with compat.NoTorchFunction():
+        replay = Replay(trace, parameter)
+        checking = Checking(replay, names_of(trace), atol=atol, rtol=rtol)
+        for call in replay.memory.executed():
+            yield from checking.of(call)
+
+
+def names_of(trace: Trace) -> Callable[[int], str]:
+    """Label of the op that made a value, or address of a parameter."""
+    tables = trace.tables
+    names: dict[int, str] = {}
+    for table in (tables.ops, tables.orphans):
+        for value, label in zip(table.column("value"), table.column("label"), strict=True):
+            names.setdefault(value, label)
+    addresses = tables.params.column("address")
+
+    def name(number: int) -> str:
+        if number < 0:
+            return str(addresses[-1 - number])
+        return names.get(number, f"constant {number}")
+
+    return name
+
+
+def invariant_checks(trace: Trace) -> Iterator[Check]:
+    """Every promise that the records keep."""
+    findings = invariants.check(trace.tables)
+    for promise in invariants.PROMISES:
+        name = invariants.promise_name(promise)
+        broken = [f"{finding.record}: {finding.problem}" for finding in findings if finding.promise == name]
+        if broken:
+            yield Check("invariant", name, outcome="failed", reason="invariant_broken", detail="; ".join(broken[:3]))
+        else:
+            yield Check("invariant", name)
