@@ -19,6 +19,7 @@ SHAPE: Final = DESCRIPTION.index("shape")
 DTYPE: Final = DESCRIPTION.index("dtype")
 DEVICE: Final = DESCRIPTION.index("device")
 LAYOUT: Final = DESCRIPTION.index("layout")
+VIEW_OF: Final = DESCRIPTION.index("view_of")
 SAME_AS: Final = DESCRIPTION.index("same_as")
 REQUIRES_GRAD: Final = DESCRIPTION.index("requires_grad")
 GRAD_FN: Final = DESCRIPTION.index("grad_fn")
@@ -95,6 +96,7 @@ class Brief(NamedTuple):
     grad_slot: int | None
     path: tuple[Any, ...]
     is_inplace: bool
+    is_alias: bool  # shares the memory of an argument
     mode: int | None
     autocast: tuple[tuple[str, str], ...] | None
 
@@ -109,9 +111,7 @@ class Detail(NamedTuple):
     rng: int | None
 
 
-NOTHING: Final = Brief(
-    None, None, None, None, None, None, None, None, None, (), is_inplace=False, mode=None, autocast=None
-)
+NOTHING: Final = Brief(*(None,) * 9, path=(), is_inplace=False, is_alias=False, mode=None, autocast=None)
 UNKNOWN: Final = Detail(NOTHING, None, None, 0, None)
 
 
@@ -138,9 +138,14 @@ class Details:
             self.rngs[row] = rng
 
 
+def is_alias(given: Any) -> bool:
+    """Whether a value, by its description, shares the memory of an argument of its call."""
+    return given[VIEW_OF] is not None or given[SAME_AS] is not None
+
+
 def shown(detail: Detail) -> Detail:
     """The same value at a row that only shows it."""
-    brief = detail.brief._replace(path=(), is_inplace=False, mode=None, autocast=None)
+    brief = detail.brief._replace(path=(), is_inplace=False, is_alias=True, mode=None, autocast=None)
     return Detail(brief, detail.node, detail.payload, 0, None)
 
 
@@ -171,6 +176,7 @@ def detail_of(event: Row, function: int, slot: int, names: Names) -> Detail:
         given[GRAD_SLOT],
         path,
         in_place,
+        is_alias(given),
         mode,
         autocast,
     )

@@ -19,6 +19,7 @@ from projections.details import (
     ARGS,
     AUTOCAST,
     CONTAINER,
+    DTYPE,
     DURATION,
     GRAD_NODE,
     INPUT_PATH,
@@ -30,6 +31,7 @@ from projections.details import (
     PATHS,
     PAYLOAD,
     RNG,
+    SHAPE,
     UNKNOWN,
     WRITERS,
     WRITTEN,
@@ -37,6 +39,7 @@ from projections.details import (
     Detail,
     Details,
     detail_of,
+    is_alias,
     shown,
     told_of,
 )
@@ -561,15 +564,18 @@ class Forward:
         """Calls that were given equal things and returned equal things, and an event of each class.
 
         Equal are function, arguments, keywords and the structure of the result; of tensors what their briefs say, and
-        whether they are among the parents. Rows that are no call are of one class, without an event.
+        whether they are among the parents; of several results the shapes of all. Rows that are no call are of one
+        class, without an event.
         """
         rows, constants = self.rows, self.constants
-        kinds: list[Hashable] = [*map(shape_and_dtype, self.words.parameters)]
+        kinds: list[Hashable] = [*map(told_of_parameter, self.words.parameters)]
         own = [row for row, function in enumerate(rows.function) if function >= 0]
         keys: list[Hashable] = [None] * len(rows)
         briefs = self.brief_classes.of
         by_value: dict[int, Hashable] = dict(zip(reversed(rows.value), reversed(briefs), strict=True))
         events: dict[Hashable, Row] = {}
+        beside_first: dict[Hashable, int] = {}  # what is told of several results, by number
+        told, others = NOWHERE, NOWHERE  # the event, and its number of those
         for position, event in self.scan([rows.event[row] for row in own]):
             row = own[position]
             inputs: tuple[int, ...] = event[INPUTS]
@@ -584,7 +590,9 @@ class Forward:
                 tensors.append(seen if value >= 0 and value not in constants else (seen,))
             # As bytes, since templates of 1, 1.0 and True are equal and mean three things.
             template = exactly((event[ARGS], event[KWARGS], event[CONTAINER]))
-            keys[row] = key = (rows.function[row], template, briefs[row], tuple(tensors))
+            if rows.event[row] != told:
+                told, others = rows.event[row], beside_first.setdefault(told_of_others(event), len(beside_first))
+            keys[row] = key = (rows.function[row], template, briefs[row], tuple(tensors), others)
             events.setdefault(key, event)
         classes = Classes.by(keys)
         return classes, [events.get(keys[row]) for row in classes.first]
@@ -685,7 +693,7 @@ class Forward:
                 made[row] = detail_of(event, function, rows.slot[row], self.names)
                 continue
             given = event[OUTPUTS][rows.slot[row]]
-            key = (function, event[MODE], event[AUTOCAST], event[WRITTEN], told_of(given))
+            key = (function, event[MODE], event[AUTOCAST], event[WRITTEN], is_alias(given), told_of(given))
             brief = known.get(key)
             if brief is None:
                 detail = detail_of(event, function, rows.slot[row], self.names)
@@ -784,8 +792,16 @@ def beside(there: Sequence[tuple[int, ...]], back: Sequence[tuple[int, ...]]) ->
     return made
 
 
-def shape_and_dtype(parameter: Tensor) -> Hashable:
-    return (parameter.shape, parameter.dtype)
+def told_of_parameter(parameter: Tensor) -> Hashable:
+    return (parameter.shape, parameter.dtype, parameter.requires_grad)
+
+
+def told_of_others(event: Row) -> Hashable:
+    """Shapes, dtypes and aliasing of the results of a call that has several; None where there is one."""
+    outputs = event[OUTPUTS]
+    if len(outputs) == 1:
+        return None
+    return tuple([(tuple(given[SHAPE]), given[DTYPE], is_alias(given)) for given in outputs])
 
 
 def exactly(value: Any) -> Hashable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from projections import cost
 from projections.forward import Forward
 from projections.ops import elements, frozen, internal_sinks, internal_sources, trainable
 from projections.sequences import Computed, Each, picked
@@ -275,6 +276,10 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     "num_param_tensors_trainable": parameters_of(lambda used: sum(map(trainable, used))),
     "num_param_tensors_frozen": parameters_of(lambda used: sum(map(frozen, used))),
     "total_param_memory": parameters_of(lambda used: sum([parameter.nbytes for parameter in used])),
+    "flops_forward": first_pass("flops_forward"),
+    "flops_backward": first_pass("flops_backward"),
+    "macs_forward": first_pass("macs_forward"),
+    **cost.LAYERS,
     "total_func_duration": over_passes("func_duration", total),
     "is_scalar_bool": first_pass("is_scalar_bool"),
     "is_terminal_bool": over_passes("is_terminal_bool", any),

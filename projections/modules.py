@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from journal.events import ModuleEntered, ModuleLeft
+from projections import cost
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -528,6 +529,15 @@ MODULES: Final[dict[str, Maker[Forward]]] = {
     "total_forward_duration": per_module(total_duration),
     "total_func_calls_duration": per_module(
         lambda forward, module: time_in_ops(forward, rows_of_module(forward, module))
+    ),
+    "total_flops_forward": per_module(
+        lambda forward, module: cost.flops_inside(forward, rows_of_module(forward, module))
+    ),
+    "total_flops_backward": per_module(
+        lambda forward, module: cost.flops_back_inside(forward, rows_of_module(forward, module))
+    ),
+    "total_macs_forward": per_module(
+        lambda forward, module: cost.macs_inside(forward, rows_of_module(forward, module))
     ),
     "total_output_activation_memory": per_module(module_output_memory),
     "total_internal_activation_memory": per_module(module_internal_memory),

@@ -12,6 +12,7 @@ from itertools import pairwise, repeat
 from typing import Any, Final, TypeAlias
 
 from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen
+from projections import cost
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -749,6 +750,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "param_memory": parameters_of(lambda used: sum([parameter.nbytes for parameter in used])),
     # cost
     "func_duration": func_duration,
+    **cost.OPS,
     # conditionals
     "is_scalar_bool": from_brief_by(is_scalar_bool),
     "bool_value": bool_values,

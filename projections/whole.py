@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from journal.events import MODE_GRAD
+from projections import cost
 from projections.forward import Forward
 from projections.graph import BUFFER_READ
 from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
@@ -273,6 +274,8 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "capture_duration": seconds("opened_ns", "settled_ns"),
     "func_calls_duration": fact(func_calls_duration),
     "overhead_duration": fact(overhead),
+    # work
+    **cost.CAPTURE,
     # memory, in bytes
     "total_activation_memory": fact(total_memory),
     "saved_activation_memory": fact(saved_memory),

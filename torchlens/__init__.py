@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
     from torchlens.options import CaptureOptions, JournalOptions
+    from torchlens.quantities import Bytes, Duration, Flops, Macs
     from torchlens.reprojection import Reprojection, reproject
     from torchlens.selection import Selection
     from torchlens.validation import validate
     from torchlens.version import VERSION as __version__
 
 __all__ = [
+    "Bytes",
     "CaptureOptions",
+    "Duration",
+    "Flops",
     "JournalOptions",
+    "Macs",
     "Reprojection",
     "Selection",
     "Selector",
@@ -54,6 +59,10 @@ __all__ = [
 ]
 
 _HOMES: Final[dict[str, tuple[str, str | None]]] = {
+    "Bytes": ("torchlens.quantities", "Bytes"),
+    "Duration": ("torchlens.quantities", "Duration"),
+    "Flops": ("torchlens.quantities", "Flops"),
+    "Macs": ("torchlens.quantities", "Macs"),
     "CaptureOptions": ("torchlens.options", "CaptureOptions"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
     "Reprojection": ("torchlens.reprojection", "Reprojection"),

@@ -42,7 +42,7 @@ from torchlens.errors import (
 from torchlens.gradients import TraceAutograd
 from torchlens.lookup import Found
 from torchlens.printable import printable
-from torchlens.quantities import Bytes, Duration
+from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.records import RECORDS, Buffer, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
 from torchlens.selection import Selection
 from torchlens.summary import SummaryText, summary
@@ -323,6 +323,15 @@ class Trace(View):
     capture_duration = Field[Duration | None]("The whole capture; None where it did not end.", Duration)
     func_calls_duration = Field[Duration]("Inside torch calls.", Duration)
     overhead_duration = Field[Duration | None]("The forward outside torch calls; None where it did not end.", Duration)
+    total_flops_forward = Field[Flops]("Work of the forward, over the ops of which it is known.", Flops)
+    total_macs_forward = Field[Macs]("The multiply-accumulates among it, two FLOPs each.", Macs)
+    total_flops_backward = Field[Flops]("Estimate of the backward's work, by a rule for each op.", Flops)
+    flops_by_op_type = Field[dict[str, dict[str, int]]](
+        "By layer type: FLOPs of the forward and the backward, the calls, and how many of them are unknown.",
+        lambda types: {kind: counted(told) for kind, told in types.items()},
+    )
+    unknown_flop_ops = Field[tuple[str, ...]]("Labels of the ops whose work is unknown; .compute_record says why.")
+    compute_coverage = Field[dict[str, int]]("How many ops are known, unknown, or not applicable.", dict)
     total_activation_memory = Field[Bytes]("Size of what all ops returned.", Bytes)
     saved_activation_memory = Field[Bytes]("Size of what was kept.", Bytes)
     total_param_memory = Field[Bytes]("Size of all parameters.", Bytes)
@@ -633,6 +642,11 @@ def _class_for(kind: type[Exception]) -> type[TraceCaptureError]:
     except Exception:  # noqa: BLE001  # a class with a layout or a constructor of its own
         return TraceCaptureError
     return both
+
+
+def counted(told: dict[str, int]) -> dict[str, int]:
+    """What is told of one layer type, FLOPs as such."""
+    return {name: Flops(number) if name in ("forward", "backward") else number for name, number in told.items()}
 
 
 def health_of(tables: CaptureTables) -> TraceHealth:

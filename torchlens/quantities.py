@@ -1,4 +1,4 @@
-"""Numbers that print with their unit: memory and time.
+"""Numbers that print with their unit: memory, time and work.
 
 They compare, hash and format as the plain number, and keep their class under ``+``, ``-`` and
 multiplication by a plain number, so that a sum of durations is a duration.
@@ -6,12 +6,37 @@ multiplication by a plain number, so that a sum of durations is a duration.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Bytes", "Duration"]
+__all__ = ["Bytes", "Duration", "Flops", "Macs"]
 
 
-class Bytes(int):
+class Whole(int):
+    """A whole number of something; which class says of what."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec) if spec else str(self)
+
+    def __add__(self, other: Any) -> Any:
+        return _kept(type(self), int.__add__(self, other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _kept(type(self), int.__sub__(self, other))
+
+    def __mul__(self, other: Any) -> Any:
+        return _kept(type(self), int.__mul__(self, other))
+
+    __rmul__ = __mul__
+
+
+class Bytes(Whole):
     """A count of bytes; prints in units of 1024."""
 
     __slots__ = ()
@@ -24,24 +49,23 @@ class Bytes(int):
             size /= 1024
         return f"{size:.1f} TB"
 
-    def __repr__(self) -> str:
-        return f"Bytes({str(self)!r})"
 
-    def __format__(self, spec: str) -> str:
-        return format(int(self), spec) if spec else str(self)
+class Flops(Whole):
+    """A count of floating-point operations; prints in units of 1000."""
 
-    def __add__(self, other: Any) -> Any:
-        return _kept(Bytes, int.__add__(self, other))
+    __slots__ = ()
 
-    __radd__ = __add__
+    def __str__(self) -> str:
+        return _in_thousands(self, "FLOPs")
 
-    def __sub__(self, other: Any) -> Any:
-        return _kept(Bytes, int.__sub__(self, other))
 
-    def __mul__(self, other: Any) -> Any:
-        return _kept(Bytes, int.__mul__(self, other))
+class Macs(Whole):
+    """A count of multiply-accumulates, two FLOPs each; prints in units of 1000."""
 
-    __rmul__ = __mul__
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return _in_thousands(self, "MACs")
 
 
 class Duration(float):
@@ -80,6 +104,21 @@ class Duration(float):
         return _kept(Duration, float.__mul__(self, other))
 
     __rmul__ = __mul__
+
+
+PREFIXES: Final = ("", "K", "M", "G", "T", "P")
+
+
+def _in_thousands(number: int, unit: str) -> str:
+    """A count with three digits, in the largest unit of which there is one."""
+    size = float(number)
+    if abs(size) < 1000:
+        return f"{int(number)} {unit}"
+    for prefix in PREFIXES[1:]:
+        size /= 1000
+        if abs(size) < 999.5:  # what would print as 1000 is one of the next
+            return f"{size:.3g} {prefix}{unit}"
+    return f"{size:,.0f} {PREFIXES[-1]}{unit}"
 
 
 def _kept(kind: type[Any], result: Any) -> Any:

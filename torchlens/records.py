@@ -22,7 +22,7 @@ from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavail
 from torchlens.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
 from torchlens.lookup import LABELS
 from torchlens.printable import printable
-from torchlens.quantities import Bytes, Duration
+from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.view import View
 
@@ -177,6 +177,16 @@ class FuncCallLocation:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line_number} in {self.func_qualname}"
+
+
+@attrs.frozen
+class ComputeRecord:
+    """How the FLOPs of an op were counted: ``2 * fma_macs + other_flops``."""
+
+    fma_macs: int | None  # multiply-accumulates, two FLOPs each; None where unknown
+    other_flops: int | None  # all others; None where unknown
+    evidence: str  # "formula_exact", "estimated" or "unknown"
+    reason: str | None  # why it is no more than that; None for what is exact
 
 
 def locations(record: Record) -> list[FuncCallLocation]:
@@ -352,6 +362,17 @@ class Op(HasGradients, Record):
 
     # cost and settings
     func_duration = Field[Duration]("Wall time inside the call; 0 where none ran.", Duration)
+    flops_forward = Field[Flops | None]("Work of its call, shared by all its outputs; None where unknown.", Flops)
+    macs_forward = Field[Macs | None]("The multiply-accumulates among it, two FLOPs each; None where unknown.", Macs)
+    flops_backward = Field[Flops | None]("Estimate of its backward's work, by a rule; None where unknown.", Flops)
+    flops_total = Field[Flops | None]("Both; None where unknown.", Flops)
+    compute_record = Field[ComputeRecord | None](
+        "How the work was counted, and how sure that is; None for inputs, outputs and buffers.",
+        lambda told: ComputeRecord(*told),
+    )
+    bytes_read = Field[Bytes | None]("What its call has to read, each argument once; None where unknown.", Bytes)
+    bytes_written = Field[Bytes | None]("What its call has to write; None where unknown.", Bytes)
+    arithmetic_intensity = Field[float | None]("FLOPs for each byte that is moved; None where none is.")
     func_autocast_state = Field[dict[str, Any]]("Autocast, grad and inference mode at the call.", dict)
     recurrent_ops = Field[tuple[str, ...]]("Labels of all passes of its layer.")
 
@@ -490,6 +511,12 @@ class Layer(Record):
     activation_memory = Field[Bytes]("Size of what its first pass returned.", Bytes)
     total_activation_memory = Field[Bytes]("Size of what all passes returned.", Bytes)
     total_func_duration = Field[Duration]("Wall time of all passes.", Duration)
+    flops_forward = Field[Flops | None]("Work of its first pass; None where unknown.", Flops)
+    macs_forward = Field[Macs | None]("The multiply-accumulates among it; None where unknown.", Macs)
+    flops_backward = Field[Flops | None]("Estimate of its backward's work; None where unknown.", Flops)
+    total_flops_forward = Field[Flops | None]("Work of all passes; None where one is unknown.", Flops)
+    total_macs_forward = Field[Macs | None]("The multiply-accumulates among it; None where one is unknown.", Macs)
+    total_flops_backward = Field[Flops | None]("Estimate of their backward's work; None where one is unknown.", Flops)
     in_multi_output = Field[bool]("Whether its call returns several tensors.")
     multi_output_index = Field[int | None]("Which of them it is, from 0; None where the call returns one.")
     multi_output_name = Field[str | None]("Its field name in the returned value; None without one.")
@@ -658,6 +685,9 @@ class Module(Record):
 
     total_forward_duration = Field[Duration | None]("Wall time of its calls; None where one was not left.", Duration)
     total_func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
+    total_flops_forward = Field[Flops | None]("Work of the calls inside, over its calls; None if unknown.", Flops)
+    total_macs_forward = Field[Macs | None]("The multiply-accumulates among it; None if unknown.", Macs)
+    total_flops_backward = Field[Flops | None]("Estimate of their backward's work; None if unknown.", Flops)
     total_internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     total_output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
     max_descendant_depth = Field[int]("Levels of calls below it.")

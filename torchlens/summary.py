@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from projections import CaptureTables
 from torchlens.printable import printable
-from torchlens.quantities import Bytes, Duration
+from torchlens.quantities import Bytes, Duration, Flops, Macs
 
 __all__ = ["SummaryText", "summary"]
 
@@ -164,6 +164,7 @@ def totals(tables: CaptureTables) -> list[str]:
         "parameters": f"{fact('num_params'):,} ({fact('num_params_trainable'):,} trainable),"
         f" {Bytes(fact('total_param_memory'))}",
         "activations": f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept",
+        "work": work(tables),
         "time": durations(tables),
     }
     if reason := ending(tables):
@@ -190,6 +191,13 @@ def functions(tables: CaptureTables) -> str:
             return f"{text}, others {left}" if text else ""
         text, left = text + part, left - count
     return text
+
+
+def work(tables: CaptureTables) -> str:
+    """FLOPs of the forward, and of how many ops they are not known."""
+    unknown = tables.fact("compute_coverage")["unknown"]
+    left_out = f"; {amount(unknown, 'op')} not counted" if unknown else ""
+    return f"{Flops(tables.fact('total_flops_forward'))}, {Macs(tables.fact('total_macs_forward'))} among it{left_out}"
 
 
 def durations(tables: CaptureTables) -> str:

@@ -21,7 +21,8 @@ TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
     pass_index num_passes lookup_keys has_saved_activation num_inputs shape dtype device_ref activation_memory
     grad save_grads has_grad grad_shape grad_dtype gradient_memory
-    func_call_id func_name func_qualname func_duration arg_names num_args_total num_pos_args num_kwargs
+    func_call_id func_name func_qualname func_duration flops_forward flops_backward arg_names num_args_total
+    num_pos_args num_kwargs
     non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
     multi_output_name container_path param_shapes num_params num_params_trainable num_params_frozen param_memory
     recurrent_ops site_key parents parent_arg_positions root_ancestors children has_children is_input
@@ -43,11 +44,13 @@ OPS: Final = """
 LAYERS: Final = """
     layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
-    multi_output_index multi_output_name shape dtype device_ref activation_memory save_grads param_shapes num_params
+    multi_output_index multi_output_name shape dtype device_ref activation_memory save_grads flops_forward
+    flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
     is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source
     is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules output_of_modules
-    output_of_module_calls is_atomic_module func_config op_labels parents children total_func_duration
+    output_of_module_calls is_atomic_module func_config op_labels parents children total_flops_forward
+    total_func_duration
 """
 
 MODULES: Final = """
