@@ -13,6 +13,7 @@ Not    the formulas (flops.py), or times (ops.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -31,7 +32,7 @@ from projections.details import (
     is_alias,
     item_bytes,
 )
-from projections.flops import Call, Count, Operand, Reads, Rule, count, numel, rule_of, unknown
+from projections.flops import LARGEST, MOST_AXES, Call, Count, Operand, Reads, Rule, count, numel, rule_of, unknown
 from projections.forward import Forward, once
 from projections.graph import OPAQUE
 from projections.rows import is_op
@@ -140,10 +141,10 @@ def operand_of(described: Any) -> Operand | None:
 
 
 def operand_from(shape: Sequence[Any] | None, requires_grad: bool, layout: str | None) -> Operand | None:
-    """An operand; None for a shape that is none."""
-    if shape is None or not all(type(size) is int and size >= 0 for size in shape):
+    """An operand; None for a shape that no tensor has."""
+    if shape is None or len(shape) > MOST_AXES or not all(type(size) is int and size >= 0 for size in shape):
         return None
-    return Operand(tuple(shape), requires_grad, layout is None)
+    return Operand(tuple(shape), requires_grad, layout is None) if math.prod(shape) <= LARGEST else None
 
 
 def traffic(
@@ -152,17 +153,15 @@ def traffic(
     """Bytes that are read and written; None where that cannot be told."""
     if not event[WRITTEN] and all(map(is_alias, event[OUTPUTS])):
         return 0, 0
-    if rule.reads is Reads.A_PART:
+    if rule.reads is Reads.A_PART or any(argument.operand is None for argument in given):
         return None, None
-    sizes = {argument.identity: argument.nbytes for argument in given}
-    if None in sizes.values():
-        return None, None
+    sizes = {argument.identity: argument.nbytes or 0 for argument in given}
     written = 0
     for described, output in zip(event[OUTPUTS], outputs, strict=True):
         written += item_bytes(described[DTYPE], numel(output.shape))
     if rule.reads is Reads.NOTHING:
         return 0, written
-    read = [size for size in sizes.values() if size is not None]
+    read = list(sizes.values())
     if rule.reads is Reads.SELECTED and read:
         read[0] = min(read[0], written)
     return sum(read), written
