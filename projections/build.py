@@ -264,7 +264,7 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
-    values = (kept.by_value(), dict(pairs(graph.constants)))
+    values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)))
     forward = Forward(source, head, words, course, rows, calls, names, *values)
     orphans = Forward(source, head, words, course, islands, calls, names, *values, orphaned=True)
     for part in (forward, orphans):

@@ -48,7 +48,7 @@ from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
 from projections.grouping import Groups, group
 from projections.labels import Labels, Names, label
 from projections.packing import packed_bytes
-from projections.retention import plain_ref
+from projections.retention import Transformed, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
 from projections.vocabulary import Tensor, Vocabulary
@@ -69,6 +69,7 @@ class Forward:
         calls: Module calls.
         names: Function names and layer types.
         payloads: Payloads kept after their value's own event, by value.
+        transformed: What was made of a value's activation and kept, by value.
         constants: Event of each value that has no row.
         orphaned: Whether the rows are the islands.
     """
@@ -83,6 +84,7 @@ class Forward:
         calls: Calls,
         names: Names,
         payloads: dict[int, PayloadRef],
+        transformed: dict[int, Transformed],
         constants: dict[int, int],
         orphaned: bool = False,
     ) -> None:
@@ -94,6 +96,7 @@ class Forward:
         self.calls = calls
         self.names = names
         self.payloads = payloads
+        self.transformed = transformed
         self.constants = constants
         self.orphaned = orphaned
         self.groups: Groups = (
@@ -718,6 +721,10 @@ class Forward:
         """Where the payload of a row's value is."""
         later = self.payloads.get(self.rows.value[self.origin(row)])
         return self.detail(row).payload if later is None else later
+
+    def transformed_of(self, row: int) -> Transformed | None:
+        """What was made of a row's value and kept; None where nothing was."""
+        return self.transformed.get(self.rows.value[self.origin(row)])
 
     @cached_property
     def payload_refs(self) -> list[PayloadRef | None]:

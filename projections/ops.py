@@ -595,6 +595,21 @@ def has_saved_activation(forward: Forward) -> Column:
     return [payload is not None for payload in forward.payload_refs]
 
 
+def of_transformed(field: str) -> Maker[Forward]:
+    """A column of what was made of activations before they were kept; None where nothing was."""
+
+    def read(forward: Forward, row: int) -> Any:
+        made = forward.transformed_of(row)
+        return None if made is None else getattr(made, field)
+
+    def make(forward: Forward) -> Column:
+        if not forward.transformed:
+            return Picked([None], Classes.by([None] * len(forward)))
+        return Each(forward, range(len(forward)), read)
+
+    return make
+
+
 def trainable(parameter: Any) -> bool:
     return bool(parameter.requires_grad)
 
@@ -662,6 +677,9 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     # tensor
     "has_saved_activation": has_saved_activation,
     "payload_ref": payload_refs,
+    "transformed_payload_ref": of_transformed("payload"),
+    "transformed_out_shape": of_transformed("shape"),
+    "transformed_out_dtype": of_transformed("dtype"),
     "shape": from_brief("shape"),
     "dtype": from_brief("dtype"),
     "device_ref": from_brief("device"),

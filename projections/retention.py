@@ -1,37 +1,58 @@
 """Which payload each op has.
 
-Reads  PayloadKept; the description of a value holds the payload that was kept with it.
-Gives  payload references by value.
+Reads  PayloadKept, TransformKept; the description of a value holds the payload that was kept with it.
+Gives  payload references by value, and what was made of values before it was kept.
 Rule   an output has the payload of the row it was returned from, an ``identity`` row that of its value.
 Not    payload bytes, or whether they can still be read: the journal knows.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
-from journal.events import PayloadKept, PayloadRef
+from journal.events import PayloadKept, PayloadRef, TransformKept
 from projections.fold import Fold
 from projections.split import appended
 
 
+class Transformed(NamedTuple):
+    """What was made of a value's activation and kept."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    payload: PayloadRef
+
+
 @attrs.define(slots=True)
 class Kept:
-    """Payloads that were kept after the event of their value."""
+    """Payloads that were kept after the event of their value, and those that were made of one."""
 
     values: list[int] = appended()
     payloads: list[PayloadRef] = appended("late_payloads")  # of the value at the same place
+    made_of: list[int] = appended()
+    made: list[Transformed] = appended("transformed_payloads")  # of the value at the same place
 
     def by_value(self) -> dict[int, PayloadRef]:
         """The payload of each such value; of several, the one kept last."""
         return dict(zip(self.values, self.payloads, strict=True))
 
+    def made_by_value(self) -> dict[int, Transformed]:
+        """What was made of each such value; of several, the one made last."""
+        return dict(zip(self.made_of, self.made, strict=True))
+
 
 def payload_kept(kept: Kept, at: int, type_id: int, time_ns: int, value: int, payload: Any) -> None:
     kept.payloads.append(plain_ref(payload))
     kept.values.append(value)
+
+
+def transform_kept(
+    kept: Kept, at: int, type_id: int, time_ns: int, value: int, shape: tuple[int, ...], dtype: str, payload: Any
+) -> None:
+    kept.made.append(Transformed(tuple(shape), dtype, plain_ref(payload)))
+    kept.made_of.append(value)
 
 
 def plain_ref(payload: Any) -> PayloadRef:
@@ -40,4 +61,6 @@ def plain_ref(payload: Any) -> PayloadRef:
     return (number, first, None if strides is None else tuple(strides))
 
 
-RETENTION: Final = Fold("retention", version=1, initial=Kept, handlers={PayloadKept: payload_kept})
+RETENTION: Final = Fold(
+    "retention", version=1, initial=Kept, handlers={PayloadKept: payload_kept, TransformKept: transform_kept}
+)

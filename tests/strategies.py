@@ -48,6 +48,7 @@ from journal.events import (
     OpStarted,
     PayloadKept,
     StreamOpened,
+    TransformKept,
     ValueReread,
 )
 from journal.events.base import At, Value
@@ -459,6 +460,10 @@ class Building:
             payload = self.payload()
             if payload is not None:
                 self.add(PayloadKept(value=Value(value), payload=payload))
+                if self.chance():
+                    made = self.payload()
+                    if made is not None:
+                        self.add(TransformKept(value=Value(value), shape=(2,), dtype="float16", payload=made))
         if self.chance():
             self.add(CaptureSettled(torch_restored=True))
 
@@ -492,7 +497,7 @@ def payloads_named(event: Event) -> list[int]:
     """Numbers of the payloads that an event of a capture stream names."""
     if isinstance(event, CodeSeen):
         return [] if event.source is None else [event.source]
-    if isinstance(event, PayloadKept):
+    if isinstance(event, (PayloadKept, TransformKept)):
         return [event.payload[0]]
     place = DESCRIPTION.index("payload")
     if isinstance(event, OpExecuted):

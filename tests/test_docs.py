@@ -64,6 +64,7 @@ def test_every_public_name_is_explained(name: str) -> None:
 OPTIONS = [
     *attrs.fields_dict(tl.CaptureOptions),
     *attrs.fields_dict(tl.JournalOptions),
+    *attrs.fields_dict(tl.SaveOptions),
     *(name for name, given in inspect.signature(tl.trace).parameters.items() if given.kind is not given.VAR_KEYWORD),
 ]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchlens.errors import TorchLensError
     from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
-    from torchlens.options import CaptureOptions, JournalOptions
+    from torchlens.options import CaptureOptions, JournalOptions, SaveOptions
     from torchlens.quantities import Bytes, Duration, Flops, Macs
     from torchlens.reprojection import Reprojection, reproject
     from torchlens.selection import Selection
@@ -31,6 +31,7 @@ __all__ = [
     "JournalOptions",
     "Macs",
     "Reprojection",
+    "SaveOptions",
     "Selection",
     "Selector",
     "TorchLensError",
@@ -66,6 +67,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "CaptureOptions": ("torchlens.options", "CaptureOptions"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
     "Reprojection": ("torchlens.reprojection", "Reprojection"),
+    "SaveOptions": ("torchlens.options", "SaveOptions"),
     "Selection": ("torchlens.selection", "Selection"),
     "Selector": ("projections.selector", "Selector"),
     "TorchLensError": ("torchlens.errors", "TorchLensError"),

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 from torch import Tensor, nn
 
 from journal import Journal, JournalError, MemoryJournal, open_for_writing
@@ -22,8 +23,9 @@ from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, SelectionError, TorchLensWarning
 from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
+from torchlens.given_up import error_of
 from torchlens.lookup import is_number
-from torchlens.options import CaptureOptions, JournalOptions, unavailable
+from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, unavailable
 from torchlens.requested import AtPosition, Named
 
 __all__ = ["trace", "wrapped"]
@@ -58,7 +60,7 @@ def trace(
         save: Which activations are kept: None or ``"all"`` every one, ``[]`` or ``"none"`` none, else a
             selector, a label (of a layer: all its passes), a module address, part of a label, a position in
             ``trace.ops``, a predicate over ``Facts``, or a list of these. What can only be told by final
-            labels is held until the forward has ended.
+            labels is held until the forward has ended. ``SaveOptions`` says how they are kept too.
         stop_after: Leave the forward right after a module (by address), a function (by name), or the
             first op that a selector or predicate matches.
         journal: Directory to append this capture to, or ``JournalOptions``; in memory by default.
@@ -75,6 +77,8 @@ def trace(
             before, and the model's exception is the cause.
         ConfigurationError: A keyword or option is not accepted; the code says which.
         CompatibilityError: This kind of model or tensor cannot be captured.
+        SaveBudgetExceededError: ``save_budget_exceeded``; ``exc.partial_trace`` holds what came before.
+        SaveTransformError: ``save_transform_failed``; likewise.
         CaptureError: ``reentrant_trace``, inside another capture of this thread.
         JournalError: The journal cannot be written, seen before the model ran.
         TraceJournalError: A ``JournalError`` that was met while the model ran, which went on; ``exc.partial_trace``
@@ -104,6 +108,7 @@ def trace(
             remedy="pass tl.options.CaptureOptions(...)",
             received_type=type(capture).__name__,
         )
+    how = save if isinstance(save, SaveOptions) else SaveOptions(save)
     root, forward, also_called = _model(model)
     args, kwargs = arguments(input_args, input_kwargs)
     with compat.NoTorchFunction():
@@ -114,8 +119,9 @@ def trace(
         args=args,
         kwargs=kwargs,
         options=capture or CaptureOptions(),
-        save=_save(save, root),
+        save=_save(how.select, root),
         save_text=_text(save),
+        how=how,
         stop=_stop(stop_after, root),
         name=_name(name),
         tags=_tags(tags),
@@ -130,6 +136,10 @@ def trace(
         raise
     held.lend(captured.stream, captured.handles)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
+    if captured.given_up is not None:
+        error = error_of(captured.given_up, made.tables)
+        error.partial_trace = made  # type: ignore[attr-defined]  # both classes have it
+        raise error
     if isinstance(captured.error, (ConfigurationError, JournalError, SelectionError)):
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
@@ -279,7 +289,14 @@ def _module_named(text: str, root: nn.Module) -> Selector | None:
 def _text(request: Any) -> str:
     if isinstance(request, (list, tuple)):
         return "[" + ", ".join(_text(item) for item in request) + "]"
-    if request is None or isinstance(request, (str, Selector)):
+    if isinstance(request, SaveOptions):
+        asked = [
+            f"{field.name}={_text(value)}"
+            for field in attrs.fields(SaveOptions)
+            if (value := getattr(request, field.name)) != field.default
+        ]
+        return f"SaveOptions({', '.join(asked)})"
+    if request is None or isinstance(request, (str, int, Selector)) or type(request).__module__ == "torch":
         return repr(request)
     return getattr(request, "__qualname__", type(request).__qualname__)
 

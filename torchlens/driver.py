@@ -43,16 +43,19 @@ from projections.labels import layer_type
 from projections.selector import Selector
 from torchlens import collector, compat
 from torchlens.capture import wrap
+from torchlens.capture.budget import Budget
+from torchlens.capture.changing import ChangingKeeper
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.plan import Plan, Stop
-from torchlens.capture.recorder import Halt, Recorder
+from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.errors import CaptureError, SelectionError, message_of
+from torchlens.given_up import Why, problem_of
 from torchlens.handles import Handles
-from torchlens.options import CaptureOptions
+from torchlens.options import CaptureOptions, SaveOptions
 from torchlens.requested import unmatched
 from torchlens.source import StreamSource
 from torchlens.version import VERSION
@@ -73,6 +76,7 @@ class Request:
     options: CaptureOptions
     save: Selector | bool
     save_text: str
+    how: SaveOptions
     stop: Stop | None
     name: str | None
     tags: tuple[str, ...]
@@ -91,6 +95,7 @@ class Captured:
     num_unstored: int = 0  # payloads of these
     stopped: bool = False
     kept_any: bool = False  # whether any payload was kept
+    given_up: Why | None = None  # why the forward was left, where the save request could not be served
     unmatched: tuple[Selector, ...] = ()  # texts and positions of the save request that name no op
 
 
@@ -195,8 +200,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     writer.append(_requested(request))
     described = describe(request.model, also_called=request.also_called)
     writer.append(described.event)
-    on_disk = journal.path is not None
-    keeper = Keeper(writer.reserve, writer.store if on_disk else None, detach=options.detach_saved_activations)
+    keeper = _keeper(writer, request, on_disk=journal.path is not None)
     plan = Plan(request.save, described.addresses, layer_type, request.stop)
     recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
     captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions))
@@ -214,6 +218,9 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             except Halt as halt:
                 captured.stopped = True
                 writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
+            except GivenUp as given_up:
+                exception = path_of(CaptureError)
+                writer.append(ForwardRaised(exception=exception, message=problem_of(given_up.why)))
             except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
                 captured.error = error
                 writer.append(ForwardRaised(exception=path_of(type(error)), message=message_of(error)))
@@ -223,7 +230,44 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             captured.handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
     _settle(journal, writer, recorder, plan, captured)
     captured.kept_any = keeper.kept_any
+    captured.given_up = recorder.leaving
+    keeper.let_go()
     return captured
+
+
+def _keeper(writer: StreamWriter, request: Request, *, on_disk: bool) -> Keeper:
+    """What keeps payloads as the request says."""
+    how, options = request.how, request.options
+    store = writer.store if on_disk else None
+    detach, budget = options.detach_saved_activations, Budget(options.save_budget)  # type: ignore[arg-type]  # validated
+    change = _change(how)
+    if change is None and how.device is None and how.mode == "reference":
+        return Keeper(writer.reserve, store, detach=detach, budget=budget)
+    return ChangingKeeper(
+        writer.reserve,
+        store,
+        detach=detach,
+        budget=budget,
+        copies=how.mode == "copy",
+        device=how.device,
+        change=change,
+        raw=how.raw,
+    )
+
+
+def _change(how: SaveOptions) -> Callable[[Tensor], Any] | None:
+    """What is made of each activation; None for nothing."""
+    transform, dtype = how.transform, how.dtype
+    if dtype is None:
+        return transform
+
+    def change(tensor: Tensor) -> Any:
+        made = tensor if transform is None else transform(tensor)
+        if isinstance(made, Tensor) and made.is_floating_point():
+            return compat.to(made, dtype)
+        return made
+
+    return change
 
 
 def _requested(request: Request) -> CaptureRequested:
@@ -354,8 +398,10 @@ def _returned(recorder: Recorder, result: Any) -> None:
 
 def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Plan, captured: Captured) -> None:
     """Decide what was held for want of final labels, then end the stream."""
+    recorder.tell_made()
     for value, payload in plan.kept_at_exit.items():
-        writer.append(PayloadKept(value=Value(value), payload=payload))
+        if payload is not None:
+            writer.append(PayloadKept(value=Value(value), payload=payload))
     undecided = recorder.held - plan.kept_at_exit.keys()
     if plan.selector is not None and undecided:
         tables = Projector(StreamSource(journal, writer.stream)).tables()

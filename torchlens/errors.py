@@ -6,6 +6,8 @@ codes stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md
 
 from __future__ import annotations
 
+from typing import Any
+
 from journal.errors import Coded, IllegalTransition, JournalCorrupt, JournalError, TorchLensError
 from projections.errors import EncodingError, SelectionError, SelectorTypeError
 
@@ -23,6 +25,8 @@ __all__ = [
     "LookupRefused",
     "PayloadUnavailableError",
     "ReplayRefused",
+    "SaveBudgetExceededError",
+    "SaveTransformError",
     "SelectionError",
     "SelectorTypeError",
     "SiteAmbiguityError",
@@ -35,6 +39,24 @@ __all__ = [
 
 class CaptureError(TorchLensError):
     """A capture could not begin, go on or end as asked."""
+
+
+class SaveBudgetExceededError(CaptureError):
+    """The kept activations hold more memory than ``save_budget`` allows; the trace of what ran is at ``partial_trace``.
+
+    The trace stays in this process: a copy made by pickling has None there.
+    """
+
+    partial_trace: Any = None
+
+
+class SaveTransformError(CaptureError):
+    """What ``save=`` should make of an activation could not be made; the trace of what ran is at ``partial_trace``.
+
+    The exception of the transform is its cause. A copy made by pickling has no trace.
+    """
+
+    partial_trace: Any = None
 
 
 class ConfigurationError(TorchLensError, ValueError):

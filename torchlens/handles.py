@@ -18,6 +18,11 @@ from torchlens.errors import PayloadUnavailableError
 from torchlens.tensors import contiguous_bytes
 
 
+def made_of(value: int) -> int:
+    """Under which number the pins hold what was made of a value before it was kept: values count from 0 up."""
+    return -1 - value
+
+
 class Watched(Protocol):
     """A watched function, as far as it is needed here."""
 
@@ -109,6 +114,14 @@ class Handles:
                 value=value,
             )
         return compat.copied(tensor)
+
+    def transformed(self, value: int) -> Tensor | None:
+        """A copy of what was made of the value before it was kept; None where it is not held here.
+
+        Raises:
+            PayloadUnavailableError: ``activation_overwritten``.
+        """
+        return self.tensor(made_of(value))
 
     def lend(self, number: int) -> Any | None:
         """The elements of the payload with this number, as a copied journal holds them; None where they are not held.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -12,7 +12,9 @@ from journal.lmdb_journal import Durability
 from journal.lmdb_opening import Sync
 from torchlens.errors import ConfigurationError
 
-__all__ = ["CaptureOptions", "JournalOptions"]
+__all__ = ["CaptureOptions", "JournalOptions", "SaveMode", "SaveOptions"]
+
+SaveMode: TypeAlias = Literal["reference", "copy"]
 
 
 def unavailable(argument: str) -> ConfigurationError:
@@ -63,6 +65,103 @@ def _one_of(*words: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     return check
 
 
+def _budget(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is None or value == "auto":
+        return
+    is_share = isinstance(value, float) and 0 < value <= 1
+    if is_share or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return
+    raise ConfigurationError(
+        code="save_budget_invalid",
+        problem=f"save_budget={value!r} is no ceiling",
+        remedy='pass bytes as an int, a share of the free memory as a float up to 1.0, "auto", or None for no ceiling',
+        argument="save_budget",
+    )
+
+
+def _mode(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in get_args(SaveMode):
+        raise ConfigurationError(
+            code="save_mode_invalid",
+            problem=f"mode={value!r} is neither 'reference' nor 'copy'",
+            remedy="pass one of these; values are those of the moment the op returned in both",
+            argument="mode",
+        )
+
+
+def _dtype(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    import torch  # for cost: a journal is read without torch
+
+    if value is not None and not (isinstance(value, torch.dtype) and value.is_floating_point):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"dtype={value!r} is no floating point dtype",
+            remedy="pass one, such as torch.float16; activations of whole numbers and bools keep their own",
+            argument="dtype",
+        )
+
+
+def _device(value: Any) -> Any:
+    import torch  # for cost: a journal is read without torch
+
+    if value is None:
+        return None
+    try:
+        device = torch.device(value)
+        torch.empty(0, device=device)  # whether it is there
+    except (RuntimeError, TypeError, AssertionError) as exc:
+        problem = f"{type(exc).__name__}: {exc}".partition("\n")[0]
+    else:
+        if device.type != "meta":
+            return device
+        problem = "it holds no values"
+    raise ConfigurationError(
+        code="output_device_invalid",
+        problem=f"activations cannot be held on device={value!r}: {problem}",
+        remedy='pass "cpu", "cuda", or None to leave each where it was made',
+        argument="device",
+    )
+
+
+def _callable(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not callable(value):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"{attribute.name}={value!r} cannot be called",
+            remedy="pass a function from a tensor to a tensor",
+            argument=attribute.name,
+        )
+
+
+@attrs.define(frozen=True, slots=True)
+class SaveOptions:
+    """Which activations are kept, and how: ``tl.trace(model, x, save=tl.SaveOptions("encoder", dtype=torch.float16))``.
+
+    What ``transform`` and ``dtype`` make of an activation is read at ``op.transformed_out``; ``op.out`` is what the op
+    returned, or refuses.
+
+    Attributes:
+        select: Which; whatever ``save=`` takes. None is every one.
+        dtype: Floating point dtype that floating point activations are kept in.
+        device: Device that they are held on, such as ``"cpu"``; None leaves each where it was made.
+        transform: What to keep of each: a function from a tensor to a tensor, called as the op returns. It is
+            given the activation itself, on its graph unless that is cut; it may not write to it, and draws no
+            random numbers that the model would then not get.
+        raw: Keep the activation too, beside what was made of it.
+        mode: ``"reference"`` holds the model's own tensors, which costs no copy, and copies one before the model writes
+            to its memory; a view keeps all of its memory, and one that is written after the capture is refused.
+            ``"copy"`` copies each as it is kept, which costs its bytes again and a copy's time, and nothing that is
+            written later reaches it. Values are those of the moment the op returned in both.
+    """
+
+    select: Any = None
+    dtype: Any = attrs.field(default=None, kw_only=True, validator=_dtype)
+    device: Any = attrs.field(default=None, kw_only=True, converter=_device)
+    transform: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True, validator=_callable)
+    raw: bool = attrs.field(default=False, kw_only=True, validator=_switch)
+    mode: SaveMode = attrs.field(default="reference", kw_only=True, validator=_mode)
+
+
 @attrs.define(frozen=True, kw_only=True, slots=True)
 class CaptureOptions:
     """How a forward pass is captured.
@@ -73,6 +172,9 @@ class CaptureOptions:
         detach_saved_activations: Cut saved activations from the autograd graph.
         inference_only: Run the forward without an autograd graph.
         keep_orphans: Show ops that touch neither input nor output at ``trace.orphans``.
+        save_budget: Most bytes that kept activations may hold on each device, shared memory counted once; the forward
+            is left when they hold more. Bytes as an int, a share of the free memory as a float up to 1.0, ``"auto"``
+            for a share of 0.8, or None for no ceiling.
         save_grads, backward_ready, replayable: Refused until gradients and replay are available.
     """
 
@@ -80,6 +182,7 @@ class CaptureOptions:
     detach_saved_activations: bool = attrs.field(default=False, validator=_switch)
     inference_only: bool = attrs.field(default=False, validator=_switch)
     keep_orphans: bool = attrs.field(default=False, validator=_switch)
+    save_budget: str | float | int | None = attrs.field(default="auto", validator=_budget)
     save_grads: Any = attrs.field(default=None, validator=_later)
     backward_ready: bool = attrs.field(default=False, validator=_later)
     replayable: bool = attrs.field(default=False, validator=_later)

@@ -269,6 +269,8 @@ class Op(HasGradients, Record):
     dtype = Field[Any]("Element type of what it returned, a ``torch.dtype``.", torch_dtype)
     device_ref = Field[str]("Device of what it returned.")
     activation_memory = Field[Bytes]("Size of what it returned, kept or not.", Bytes)
+    transformed_out_shape = Field[tuple[int, ...] | None]("Shape of what ``save=`` made of it; None where nothing.")
+    transformed_out_dtype = Field[Any]("Element type of that, a ``torch.dtype``; None where nothing.", torch_dtype)
     tensor_class = Field[str | None]("Qualified class of what it returned; None for ``torch.Tensor``.")
     layout = Field[str | None]("Layout of what it returned; None for strided.")
     requires_grad = Field[bool]("Whether what it returned required a gradient.")
@@ -389,6 +391,11 @@ class Op(HasGradients, Record):
             PayloadUnavailableError: ``activation_not_saved``, when the capture did not keep it.
         """
         return self.trace.activation(self.row, self.table_name)
+
+    @property
+    def transformed_out(self) -> Any:
+        """What ``SaveOptions`` made of the activation before it was kept, a copy; None where it made nothing."""
+        return self.trace.transformed(self.row, self.table_name)
 
     @property
     def func(self) -> Any:
@@ -581,6 +588,9 @@ class Layer(Record):
     lookup_keys = PassField[tuple[str, ...]]("Keys of its only op.")
     site_key = PassField[str]("Structural address of its only op.")
     out = PassField[Any]("The saved activation of its only op.")
+    transformed_out = PassField[Any]("What ``SaveOptions`` made of that; None where it made nothing.")
+    transformed_out_shape = PassField[tuple[int, ...] | None]("Shape of what was made.")
+    transformed_out_dtype = PassField[Any]("Element type of what was made.")
     has_saved_activation = PassField[bool]("Whether the activation of its only op was kept.")
     func_duration = PassField[Duration]("Wall time of its only op.")
     code_context = PassField[list[FuncCallLocation]]("Where its only op was called, outermost frame first.")

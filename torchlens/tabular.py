@@ -19,8 +19,8 @@ __all__ = ["BACKWARD_COLUMNS", "COLUMNS", "data_frame", "frame_of"]
 
 TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
-    pass_index num_passes lookup_keys has_saved_activation num_inputs shape dtype device_ref activation_memory
-    grad save_grads has_grad grad_shape grad_dtype gradient_memory
+    pass_index num_passes lookup_keys has_saved_activation num_inputs shape transformed_out_shape dtype
+    transformed_out_dtype device_ref activation_memory grad save_grads has_grad grad_shape grad_dtype gradient_memory
     func_call_id func_name func_qualname func_duration flops_forward flops_backward arg_names num_args_total
     num_pos_args num_kwargs
     non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
@@ -37,7 +37,8 @@ TRACE: Final = """
 """Of ``trace.to_pandas()``: what an op is, without its tensors."""
 
 OPS: Final = """
-    out input_ops input_activations input_shapes input_dtypes input_memory func code_context func_autocast_state
+    out transformed_out input_ops input_activations input_shapes input_dtypes input_memory func code_context
+    func_autocast_state
 """
 """What the frame of the ops has besides."""
 

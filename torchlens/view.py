@@ -30,6 +30,10 @@ class LiveTensors(Protocol):
         """A connected copy of the value's tensor; None where it is not held."""
         ...
 
+    def transformed(self, value: int) -> Any:
+        """The same of what was made of the value before it was kept."""
+        ...
+
     def module(self, number: int) -> Any:
         """The module with this number; None once it is gone."""
         ...
@@ -159,13 +163,34 @@ class View(ABC):
                     return tensor
         ref = ops.value("payload_ref", row)
         if ref is None:
-            raise overwritten or not_saved(ops.value("label", row))
+            is_made = ops.value("transformed_payload_ref", row) is not None
+            raise overwritten or not_saved(ops.value("label", row), is_made=is_made)
         try:
             return self.stored(ref, ops.value("dtype", row), ops.value("shape", row))
         except JournalError as exc:
             if exc.code != "payload_not_stored":
                 raise
             raise overwritten or not_stored(ops.value("label", row)) from exc
+
+    def transformed(self, row: int, table: str = "ops") -> Any:
+        """What ``save=`` made of an op row's activation before it was kept; None where it made nothing.
+
+        Raises:
+            PayloadUnavailableError: ``activation_not_stored``, when the process that captured held the tensor alone.
+        """
+        ops = self.table(table)
+        ref = ops.value("transformed_payload_ref", row)
+        if ref is None:
+            return None
+        tensor = None if self.handles is None else self.handles.transformed(ops.value("value", row))
+        if tensor is not None:
+            return tensor
+        try:
+            return self.stored(ref, ops.value("transformed_out_dtype", row), ops.value("transformed_out_shape", row))
+        except JournalError as exc:
+            if exc.code != "payload_not_stored":
+                raise
+            raise not_stored(ops.value("label", row)) from exc
 
     def stored(self, ref: tuple[int, int, tuple[int, ...] | None], dtype: str, shape: tuple[int, ...]) -> Any:
         """A tensor of its own from the stored bytes that ``ref`` names."""
@@ -192,10 +217,12 @@ def not_stored(label: str) -> PayloadUnavailableError:
     )
 
 
-def not_saved(label: str) -> PayloadUnavailableError:
+def not_saved(label: str, *, is_made: bool = False) -> PayloadUnavailableError:
     return PayloadUnavailableError(
         code="activation_not_saved",
-        problem=f"the activation of {label!r} was not kept",
-        remedy=f"capture again with a save= that matches it, such as save=tl.label({label!r}) or save='all'",
+        problem=f"the activation of {label!r} was not kept" + (", only what was made of it" if is_made else ""),
+        remedy="read .transformed_out, or capture again with SaveOptions(raw=True)"
+        if is_made
+        else f"capture again with a save= that matches it, such as save=tl.label({label!r}) or save='all'",
         label=label,
     )

@@ -40,6 +40,7 @@ from journal.events.forward import (
     ParameterSeen,
     PayloadKept,
     PayloadRef,
+    TransformKept,
     ValueReread,
 )
 
@@ -86,6 +87,7 @@ __all__ = [
     "StreamId",
     "StreamOpened",
     "Template",
+    "TransformKept",
     "Value",
     "ValueReread",
     "event_class",

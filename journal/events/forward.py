@@ -258,3 +258,13 @@ class PayloadKept(Event):
 
     value: Value
     payload: PayloadRef
+
+
+@event("transform_kept", version=1)
+class TransformKept(Event):
+    """What the request makes of a value's activation before it keeps it was kept, as a payload of its own."""
+
+    value: Value
+    shape: tuple[int, ...]
+    dtype: str
+    payload: PayloadRef

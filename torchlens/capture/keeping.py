@@ -8,18 +8,26 @@ only where the graph needs it; a view of bytes already written, and not changed 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from journal.events import PayloadRef
 from torchlens import compat
+from torchlens.capture.budget import Budget
+from torchlens.handles import made_of
 from torchlens.tensors import dense_bytes
 
 Pin = tuple[Tensor, int | None]
 """A held tensor and the version of its memory when it was held."""
+
+Holding: TypeAlias = Literal["graph", "all", "nothing"]
+"""Which tensors stay in memory when their bytes are stored: those on an autograd graph, all, or none."""
+
+_untyped_storage = compat.untyped_storage  # a name of this module is found faster than an attribute of another
 
 
 class Keeper:
@@ -30,24 +38,57 @@ class Keeper:
         store: Stores bytes and gives their payload number, or None where the disk refuses: those stay in memory, as
             all do without a store.
         detach: Cut kept values from the autograd graph.
+        holding: Which tensors stay in memory when their bytes are stored.
+        budget: How many bytes may be held; without one, any.
+
+    Attributes:
+        leave: Told why the forward should not go on. It returns: what was to be kept is kept first.
     """
 
-    __slots__ = ("_by_storage", "_detach", "_regions", "_reserve", "_store", "exposed", "kept_any", "pins", "reserved")
+    __slots__ = (
+        "_budget",
+        "_by_storage",
+        "_detach",
+        "_regions",
+        "_reserve",
+        "_room",
+        "_stays_all",
+        "_stays_connected",
+        "_store",
+        "exposed",
+        "kept_any",
+        "leave",
+        "pins",
+        "reserved",
+    )
 
-    def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int | None] | None, *, detach: bool) -> None:
+    def __init__(
+        self,
+        reserve: Callable[[], int],
+        store: Callable[[Any], int | None] | None,
+        *,
+        detach: bool,
+        holding: Holding = "graph",
+        budget: Budget | None = None,
+    ) -> None:
         self._reserve = reserve
         self._store = store
         self._detach = detach
+        self._stays_all = holding == "all"
+        self._stays_connected = holding == "graph" and not detach
+        self._budget = Budget(None) if budget is None else budget
+        self._room = self._budget.room
+        self.leave: Callable[[Any], None] = _go_on
         self.pins: dict[int, Pin] = {}
-        self.reserved: dict[int, int] = {}  # value by payload number, where the tensor is held and no bytes are stored
+        self.reserved: dict[int, int] = {}  # key in pins by payload number, where no bytes are stored
         self.kept_any = False
         self.exposed: set[int] = set()  # storages whose memory was handed out: bytes stored before may be stale
         self._by_storage: dict[int, list[int]] = {}
         # Per storage number the newest stored bytes: payload, first element, element count, dtype.
         self._regions: dict[int, tuple[int, int, int, torch.dtype]] = {}
 
-    def keep(self, value: int, tensor: Tensor, storage: int | None, *, private: bool = False) -> PayloadRef:
-        """Keep ``tensor`` as the payload of ``value``.
+    def keep(self, value: int, tensor: Tensor, storage: int | None, *, private: bool = False) -> PayloadRef | None:
+        """Keep ``tensor`` as the payload of ``value``; None where something else was kept in its place.
 
         Args:
             value: Number of the value.
@@ -62,9 +103,39 @@ class Keeper:
             number = self._reserve()
             self.reserved[number] = value
             return (number, 0, None)
-        if tensor.requires_grad and not self._detach:
+        if self._stays_all or (self._stays_connected and tensor.requires_grad):
             self.pin(value, tensor, storage, private=private)
         return ref
+
+    def let_go(self) -> None:
+        """Nothing more is kept: undo the circle with the listener, so that both are freed at once."""
+        self.leave = _go_on
+
+    def keep_held(self, value: int, storage: int | None) -> PayloadRef | None:
+        """Keep a value that was pinned until it was known to be wanted.
+
+        One that was copied meanwhile stands on memory of its own: what was stored of its former memory is not its.
+        """
+        tensor, _ = self.pins.pop(value)
+        if storage is not None and value in self._by_storage.get(storage, ()):
+            return self.keep(value, tensor, storage)
+        return self.keep_own(value, tensor)
+
+    def keep_own(self, value: int, tensor: Tensor) -> PayloadRef | None:
+        """Keep a tensor that nothing else shares memory with, as ``keep`` does."""
+        self.kept_any = True
+        return self._kept_own(value, tensor)
+
+    def _kept_own(self, key: int, tensor: Tensor) -> PayloadRef:
+        ref = None if self._store is None else self._stored(tensor, None)
+        if ref is None or self._stays_all or (self._stays_connected and tensor.requires_grad):
+            self.pins[key] = (compat.detach(tensor) if self._detach else tensor, compat.version_of(tensor))
+            self._charge(key, tensor)
+        if ref is not None:
+            return ref
+        number = self._reserve()
+        self.reserved[number] = key
+        return (number, 0, None)
 
     def pin(self, value: int, tensor: Tensor, storage: int | None, *, private: bool = False) -> None:
         """Hold the live tensor of ``value``; copy it first where its memory could change unseen."""
@@ -72,10 +143,14 @@ class Keeper:
         if private or version is None or storage is None or isinstance(tensor, nn.Parameter):
             tensor = connected_copy(tensor)
             version = compat.version_of(tensor)
+            self._charge(value, tensor)
         else:
             held = self._by_storage.get(storage)
             if held is None:
                 self._by_storage[storage] = [value]
+                self._room -= _untyped_storage(tensor).nbytes()
+                if self._room < 0:
+                    self._look(value, tensor)
             else:
                 held.append(value)
         if self._detach:
@@ -90,10 +165,26 @@ class Keeper:
             if pinned is not None:
                 copy = connected_copy(pinned[0])
                 self.pins[value] = (copy, compat.version_of(copy))
+                self._charge(value, copy)
 
     def release(self, value: int) -> None:
         """Let go of a value that is not wanted after all."""
         self.pins.pop(value, None)
+
+    def _charge(self, key: int, tensor: Tensor) -> None:
+        """Count a tensor that is held on memory of its own; one that has no plain memory is not counted."""
+        with contextlib.suppress(RuntimeError):
+            self._room -= _untyped_storage(tensor).nbytes()
+        if self._room < 0:
+            self._look(key, tensor)
+
+    def _look(self, key: int, latest: Tensor) -> None:
+        """The room is used up: there is more of it, or the forward is left."""
+        held = [(key, latest), *((held, tensor) for held, (tensor, _) in self.pins.items())]
+        shortage = self._budget.used_up((value if value >= 0 else made_of(value), tensor) for value, tensor in held)
+        self._room = self._budget.room
+        if shortage is not None:
+            self.leave(shortage)
 
     def _stored(self, tensor: Tensor, storage: int | None) -> PayloadRef | None:
         assert self._store is not None
@@ -114,6 +205,10 @@ class Keeper:
         if storage is not None and in_memory_order:
             self._regions[storage] = (stored, int(tensor.storage_offset()), tensor.numel(), tensor.dtype)
         return (stored, 0, strides)
+
+
+def _go_on(why: Any) -> None:
+    """Nobody listens."""
 
 
 def reach(tensor: Tensor) -> int:

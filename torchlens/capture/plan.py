@@ -121,7 +121,7 @@ class Plan:
         self.stop = None if stop is None else stop.text
         self.at_exit = None if isinstance(save, bool) or not save.names_modules else save
         self._facts_vary = not isinstance(save, bool) and save.needs_facts
-        self.kept_at_exit: dict[int, PayloadRef] = {}
+        self.kept_at_exit: dict[int, PayloadRef | None] = {}  # None where only what was made of it was kept
 
     @property
     def selector(self) -> Selector | None:

@@ -38,6 +38,7 @@ from journal.events import (
     OpStarted,
     ParameterSeen,
     PayloadKept,
+    TransformKept,
     Value,
     ValueReread,
 )
@@ -46,11 +47,12 @@ from journal.protocol import StreamWriter
 from projections.selector import Verdict
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, CallSites
+from torchlens.capture.changing import Changed, ChangingKeeper
 from torchlens.capture.functions import Function, generator_of, running_statistics
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
-from torchlens.errors import message_of
+from torchlens.errors import TorchLensError, message_of
 from torchlens.tensors import DTYPE_WORD
 
 OP: Final = OpExecuted.type_id
@@ -60,6 +62,7 @@ BRANCH: Final = BranchTaken.type_id
 FUNCTION_SEEN: Final = FunctionSeen.type_id
 BUFFER_SEEN: Final = BufferSeen.type_id
 CONSTANT_SEEN: Final = ConstantSeen.type_id
+TRANSFORM_KEPT: Final = TransformKept.type_id
 
 # Names of this module are found faster than attributes of another.
 _get_ident = threading.get_ident
@@ -96,6 +99,14 @@ class Halt(BaseException):
         self.outputs = outputs
 
 
+class GivenUp(BaseException):
+    """Leaves the forward because what was asked for cannot be done; ``why`` says what."""
+
+    def __init__(self, why: Any) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class Recorder:
     """Listener of one capture.
 
@@ -114,9 +125,11 @@ class Recorder:
         "_buffer_versions",
         "_chunk",
         "_flight",
+        "_follows",
         "_functions",
         "_held_residents",
         "_lasting",
+        "_made",
         "_numbered",
         "_param_storages",
         "_params",
@@ -131,6 +144,7 @@ class Recorder:
         "first_node",
         "held",
         "keeper",
+        "leaving",
         "nodes",
         "number",
         "paused",
@@ -179,6 +193,10 @@ class Recorder:
         self._buffer_storages: dict[int, Tensor] = {}  # storage number -> the buffer that has it
         self._numbered: list[ref[Tensor]] = []  # what got a number on it, to be cleared if it lives on
         self._flight = flight
+        self.leaving: Any = None  # why the forward is left at the next row
+        keeper.leave = self._leave_for
+        self._made: list[Changed] = keeper.made if isinstance(keeper, ChangingKeeper) else []
+        self._follows = plan.stop is not None or isinstance(keeper, ChangingKeeper)  # something is done after each op
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
         self.sites = CallSites(self._append, self._keep_source, Recorder.module_called.__code__)
 
@@ -197,6 +215,18 @@ class Recorder:
         pending.append(row)
         if len(pending) >= self._chunk:
             self.writer.flush()
+
+    def _full(self) -> None:
+        """A call or the end of a module call was appended: the pending rows are a chunk, or the forward is left."""
+        self.writer.flush()
+        if self._chunk == 0:
+            self._chunk = self.writer.chunk_size  # what is appended on the way out leaves nothing again
+            raise GivenUp(self.leaving)
+
+    def _leave_for(self, why: Any) -> None:
+        """Leave the forward once the call that is being recorded is: any number of rows are too many from now on."""
+        if self.leaving is None:
+            self.leaving, self._chunk = why, 0
 
     def _keep_source(self, text: bytes) -> int:
         return self.writer.keep(text)
@@ -288,9 +318,12 @@ class Recorder:
         inside = made_by is not None and compat.made_since(node, self.first_node)
         storage = self._resident_storage(tensor)
         value = self._reside(tensor, storage)
-        payload = self._payload(value, tensor, storage, self.plan.constant, private=True)
+        # What is no op has nothing made of it.
+        wanted = self.plan.constant if inside or not isinstance(self.keeper, ChangingKeeper) else False
+        payload = self._payload(value, tensor, storage, wanted, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
         self._append((CONSTANT_SEEN, monotonic_ns(), value, made_by, inside, description))
+        self.tell_made()
         return value
 
     def _resident_storage(self, tensor: Tensor) -> int | None:
@@ -324,6 +357,7 @@ class Recorder:
         payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1, buffer), private=True)
         description = self._describe(buffer, storage, None, None, (), payload)
         self._append((BUFFER_SEEN, monotonic_ns(), value, number, version, description))
+        self.tell_made()
         return value
 
     # -- describing ------------------------------------------------------------------------------
@@ -421,6 +455,17 @@ class Recorder:
         finally:
             self.paused -= 1
 
+    def _payload_of_held(self, value: int, tensor: Tensor) -> tuple[int, int, tuple[int, ...] | None] | None:
+        """The payload of a value that a module has returned: of the one that was held when it was made, if it was."""
+        storage = self._storage_number(value)
+        if value not in self.keeper.pins:
+            return self._payload(value, tensor, storage, True)
+        self.paused += 1
+        try:
+            return self.keeper.keep_held(value, storage)
+        finally:
+            self.paused -= 1
+
     # -- inputs ----------------------------------------------------------------------------------
 
     def take_input(self, tensor: Tensor, path: tuple[Any, ...], *, was_parameter: bool) -> None:
@@ -434,6 +479,7 @@ class Recorder:
         payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1, tensor))
         description = self._describe(tensor, storage, None, None, (), payload)
         self.note(InputSeen(value=Value(value), path=path, was_parameter=was_parameter, description=description))
+        self.tell_made()
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -648,7 +694,7 @@ class Recorder:
         start: int,
         started: At | None = None,
     ) -> None:
-        if isinstance(error, Halt) or getattr(error, "_torchlens_capture", None) == self.number:
+        if isinstance(error, (Halt, GivenUp)) or getattr(error, "_torchlens_capture", None) == self.number:
             self._left(started)  # an inner call has told
             return
         with contextlib.suppress(AttributeError, TypeError):
@@ -784,13 +830,27 @@ class Recorder:
             )
         )
         if len(pending) >= self._chunk:
-            self.writer.flush()
+            self._full()
         if written:
             self._was_written(inputs, tensors, written, first)
+        if self._follows:
+            self._followed(function, results, first)
+
+    def _followed(self, function: Function, results: tuple[tuple[tuple[Any, ...], Tensor], ...], first: int) -> None:
+        """What is done when a call has been recorded: tell what was made of its results, and stop."""
+        if self._made:
+            self.tell_made()
+        plan = self.plan
         if plan.stop is not None:
             made = tuple((first + position, tensor) for position, (_, tensor) in enumerate(results))
             if plan.stops_after(self, function, made):
                 raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value, _ in made))
+
+    def tell_made(self) -> None:
+        """Tell what was made of values that events tell of by now."""
+        while self._made:
+            value, shape, dtype, payload = self._made.pop(0)
+            self._append((TRANSFORM_KEPT, monotonic_ns(), value, shape, dtype, payload))
 
     def _autocast(self) -> tuple[tuple[str, str], ...]:
         return tuple(
@@ -837,6 +897,7 @@ class Recorder:
                 description=description,
             )
         )
+        self.tell_made()
 
     # -- odd calls -------------------------------------------------------------------------------
 
@@ -974,7 +1035,8 @@ class Recorder:
             self.stack.pop()
             self.call = outer
             if not isinstance(error, Halt):
-                self.note(ModuleRaised(call=call, exception=path_of(type(error))))
+                kind = TorchLensError if isinstance(error, GivenUp) else type(error)
+                self.note(ModuleRaised(call=call, exception=path_of(kind)))
             raise
         self.stack.pop()
         self.call = outer
@@ -989,7 +1051,7 @@ class Recorder:
             outputs = tuple(several)
             pending.append((LEFT, monotonic_ns(), call, shown, outputs))
         if len(pending) >= self._chunk:
-            self.writer.flush()
+            self._full()
         if self.plan.tracks_calls:
             self._module_exit(call, result, inputs, outputs)
         return result
@@ -1004,8 +1066,11 @@ class Recorder:
                 continue
             facts = plan.returned(self, call, value, tensor, untouched=value in inputs)
             if value not in plan.kept_at_exit and plan.wants(facts):
-                plan.kept_at_exit[value] = self.keeper.keep(value, tensor, self._storage_number(value))
+                plan.kept_at_exit[value] = self._payload_of_held(value, tensor)
             stops = stops or plan.stops(facts)
+        self.tell_made()
+        if self._chunk == 0:
+            self._full()
         if stops and plan.stop is not None:
             raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value in outputs if value >= 0))
 
@@ -1035,17 +1100,20 @@ class Recorder:
         payload = self._payload(reread, tensor, storage, self.plan.constant)
         description = self._describe(tensor, storage, value, None, (), payload)
         self.note(ValueReread(value=Value(reread), of=Value(value), writer=Value(writer), description=description))
+        self.tell_made()
         return reread
 
     def settle(self, wanted: Iterable[int]) -> None:
         """Keep those held values that turned out to be wanted, and let go of the others."""
         chosen = set(wanted)
         for value in sorted(self.held - self.plan.kept_at_exit.keys()):
-            tensor, _ = self.keeper.pins[value]
-            self.keeper.release(value)
-            if value in chosen:
-                payload = self.keeper.keep(value, tensor, self._value_storage[value])
+            if value not in chosen:
+                self.keeper.release(value)
+                continue
+            payload = self.keeper.keep_held(value, self._value_storage[value])
+            if payload is not None:
                 self.note(PayloadKept(value=Value(value), payload=payload))
+            self.tell_made()
 
     @property
     def functions(self) -> dict[Function, int]:
