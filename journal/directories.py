@@ -70,8 +70,8 @@ def found_at(path: str | os.PathLike[str]) -> Path:
     return folder
 
 
-def require_free(path: str | os.PathLike[str], source: str | os.PathLike[str]) -> Path:
-    """Where a new journal may be made from the one at ``source``: nothing is there, or an empty directory.
+def require_free(path: str | os.PathLike[str], source: str | os.PathLike[str] | None = None) -> Path:
+    """Where a new journal may be made, perhaps from the one at ``source``: nothing is there, or an empty directory.
 
     Raises:
         JournalError: `target_taken`, also for a place inside the source, which is only read; `journal_path_invalid`,
@@ -80,14 +80,14 @@ def require_free(path: str | os.PathLike[str], source: str | os.PathLike[str]) -
     target = Path(os.path.abspath(path_of(path)))
     with refusals(target):
         real = Path(os.path.realpath(target))
-        is_inside = Path(os.path.realpath(source)) in [real, *real.parents]
+        is_inside = source is not None and Path(os.path.realpath(source)) in [real, *real.parents]
         is_free = not target.exists() or (target.is_dir() and not any(target.iterdir()))
         is_free = is_free and not target.is_symlink()
     if is_inside or not is_free:
         raise JournalError(
             code="target_taken",
             problem=f"{str(target)!r} lies inside the journal that is read" if is_inside else f"{str(target)!r} exists",
-            remedy="give a path where nothing is yet; a new journal is written, and the old one stays as it is",
+            remedy="give a path where nothing is yet: a new journal is written, and what is there stays as it is",
             path=str(target),
         )
     return target

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchlens.errors import TorchLensError
     from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
-    from torchlens.options import CaptureOptions, JournalOptions, SaveOptions
+    from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
     from torchlens.reprojection import Reprojection, reproject
     from torchlens.selection import Selection
@@ -52,6 +52,7 @@ __all__ = [
     "postmortem",
     "regex",
     "reproject",
+    "to_disk",
     "trace",
     "validate",
     "validation",
@@ -88,6 +89,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "postmortem": ("torchlens.ending", "postmortem"),
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
+    "to_disk": ("torchlens.options", "to_disk"),
     "trace": ("torchlens.api", "trace"),
     "validate": ("torchlens.validation", "validate"),
     "validation": ("torchlens.validation", None),

@@ -15,9 +15,11 @@ import attrs
 from torch import Tensor, nn
 
 from journal import Journal, JournalError, MemoryJournal, open_for_writing
+from journal.directories import require_free
 from projections.selector import RAW_TAIL, AnyOf, Selector, in_label_form, label, module, where
 from projections.vocabulary import ROOT
 from torchlens import compat, driver
+from torchlens.capture.keeping import Holding
 from torchlens.capture.model import FunctionModel, address_of
 from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
@@ -25,7 +27,7 @@ from torchlens.errors import CompatibilityError, ConfigurationError, SelectionEr
 from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
 from torchlens.given_up import error_of
 from torchlens.lookup import is_number
-from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, unavailable
+from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
 from torchlens.requested import AtPosition, Named
 
 __all__ = ["trace", "wrapped"]
@@ -45,8 +47,8 @@ def trace(
     backend: str | None = None,
     name: str | None = None,
     tags: Sequence[str] = (),
+    storage: DiskStorage | None = None,
     intervene: Any = None,
-    storage: Any = None,
     **unrouted: Any,
 ) -> Trace:
     """Run the model once and record every torch call of the forward pass.
@@ -67,7 +69,8 @@ def trace(
         backend: ``"torch"`` or None.
         name: Name of the trace.
         tags: Words to find it by.
-        intervene, storage: Refused until edits and artifacts are available.
+        storage: ``tl.to_disk(path)`` streams kept activations to a new journal and holds none in memory.
+        intervene: Refused until edits are available.
 
     Returns:
         The trace. ``trace.output`` is what the model returned.
@@ -91,9 +94,8 @@ def trace(
         ('input_1', 'linear_1_1', 'output_1')
     """
     _refuse_unrouted(unrouted)
-    for argument, value in (("intervene", intervene), ("storage", storage)):
-        if value is not None:
-            raise unavailable(argument)
+    if intervene is not None:
+        raise unavailable("intervene")
     if backend not in (None, driver.BACKEND):
         raise ConfigurationError(
             code="unknown_backend",
@@ -122,12 +124,13 @@ def trace(
         save=_save(how.select, root),
         save_text=_text(save),
         how=how,
+        holding=_holding(storage),
         stop=_stop(stop_after, root),
         name=_name(name),
         tags=_tags(tags),
         also_called=also_called,
     )
-    held = _journal(journal)
+    held = _journal(journal) if storage is None else _new_journal(storage, journal)
     try:
         captured = driver.capture(held, request)
     except BaseException:
@@ -377,6 +380,29 @@ def _tags(tags: Any) -> tuple[str, ...]:
             received_type="str",
         )
     return tuple(_name(tag) or "" for tag in tags)
+
+
+def _holding(storage: Any) -> Holding:
+    """Which tensors stay in memory beside their bytes."""
+    if storage is not None and not isinstance(storage, DiskStorage):
+        raise ConfigurationError(
+            code="storage_type_invalid",
+            problem=f"storage= got {type(storage).__name__}",
+            remedy="pass tl.to_disk(path)",
+            received_type=type(storage).__name__,
+        )
+    return "graph" if storage is None else "all" if storage.retain_in_memory else "nothing"
+
+
+def _new_journal(storage: DiskStorage, journal: Any) -> Journal:
+    if journal is not None:
+        raise ConfigurationError(
+            code="storage_argument_conflict",
+            problem="storage= and journal= both say where the activations go",
+            remedy="leave one out: journal= appends, and holds what is on the autograd graph too; storage= makes a new "
+            "journal, and holds nothing",
+        )
+    return open_for_writing(require_free(storage.path))
 
 
 def _journal(journal: Any) -> Journal:

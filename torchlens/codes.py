@@ -139,6 +139,8 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "stop_after_never_fired_callable": "TorchLensWarning",
         "stop_after_site_not_live": "ConfigurationError",
         "stop_after_type_invalid": "ConfigurationError",
+        "storage_argument_conflict": "ConfigurationError",
+        "storage_type_invalid": "ConfigurationError",
         "stream_closed": "JournalError",
         "stream_malformed": "JournalError",
         "stream_unknown": "JournalError",

@@ -46,7 +46,7 @@ from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
 from torchlens.capture.changing import ChangingKeeper
 from torchlens.capture.inputs import argument_names, copied
-from torchlens.capture.keeping import Keeper
+from torchlens.capture.keeping import Holding, Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.plan import Plan, Stop
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
@@ -77,6 +77,7 @@ class Request:
     save: Selector | bool
     save_text: str
     how: SaveOptions
+    holding: Holding
     stop: Stop | None
     name: str | None
     tags: tuple[str, ...]
@@ -242,11 +243,12 @@ def _keeper(writer: StreamWriter, request: Request, *, on_disk: bool) -> Keeper:
     detach, budget = options.detach_saved_activations, Budget(options.save_budget)  # type: ignore[arg-type]  # validated
     change = _change(how)
     if change is None and how.device is None and how.mode == "reference":
-        return Keeper(writer.reserve, store, detach=detach, budget=budget)
+        return Keeper(writer.reserve, store, detach=detach, holding=request.holding, budget=budget)
     return ChangingKeeper(
         writer.reserve,
         store,
         detach=detach,
+        holding=request.holding,
         budget=budget,
         copies=how.mode == "copy",
         device=how.device,

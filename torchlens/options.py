@@ -12,7 +12,7 @@ from journal.lmdb_journal import Durability
 from journal.lmdb_opening import Sync
 from torchlens.errors import ConfigurationError
 
-__all__ = ["CaptureOptions", "JournalOptions", "SaveMode", "SaveOptions"]
+__all__ = ["CaptureOptions", "DiskStorage", "JournalOptions", "SaveMode", "SaveOptions", "to_disk"]
 
 SaveMode: TypeAlias = Literal["reference", "copy"]
 
@@ -202,3 +202,32 @@ class JournalOptions:
     path: str | os.PathLike[str]
     durability: Durability = attrs.field(default="batch", kw_only=True, validator=_one_of(*get_args(Durability)))
     sync: Sync = attrs.field(default="events", kw_only=True, validator=_one_of(*get_args(Sync)))
+
+
+@attrs.define(frozen=True, slots=True)
+class DiskStorage:
+    """Kept activations go to a new journal, and from there alone they are read; made by ``to_disk``.
+
+    Attributes:
+        path: Directory of the journal, where nothing is yet.
+        retain_in_memory: Hold the tensors too.
+    """
+
+    path: str | os.PathLike[str]
+    retain_in_memory: bool = attrs.field(default=False, kw_only=True, validator=_switch)
+
+
+def to_disk(path: str | os.PathLike[str], *, retain_in_memory: bool = False) -> DiskStorage:
+    """For ``storage=``: stream kept activations to a new journal at ``path``, so that they take no memory.
+
+    An activation is read back from its bytes, cut from the autograd graph; ``trace.output`` is what the model returned,
+    on the graph. What waits for its final label is held in memory until the forward has ended.
+
+    Args:
+        path: Where nothing is yet.
+        retain_in_memory: Hold the tensors too, on their graph.
+
+    Example:
+        >>> trace = tl.trace(model, x, save=tl.in_module("encoder"), storage=tl.to_disk("encoder.journal"))
+    """
+    return DiskStorage(path, retain_in_memory=retain_in_memory)

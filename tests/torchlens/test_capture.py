@@ -620,7 +620,7 @@ def test_what_is_asked_for_is_kept(save: Any, kept: str, on_disk: bool, tmp_path
         ({"capture": {"random_seed": 1}}, "option_group_type_invalid"),
         ({"backend": "jax"}, "unknown_backend"),
         ({"intervene": object()}, "option_not_available"),
-        ({"storage": object()}, "option_not_available"),
+        ({"storage": "run.journal"}, "storage_type_invalid"),
         ({"journal": 3}, "journal_type_invalid"),
         ({"name": 3}, "name_type_invalid"),
         ({"tags": "train"}, "tags_type_invalid"),
