@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from projections.selector import Selector, contains, func, in_module, label, module, output, regex, where
-    from torchlens import errors, options, validation
+    from torchlens import errors, options, testing, validation
     from torchlens.api import trace, wrapped
     from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
@@ -52,6 +52,7 @@ __all__ = [
     "postmortem",
     "regex",
     "reproject",
+    "testing",
     "to_disk",
     "trace",
     "validate",
@@ -89,6 +90,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "postmortem": ("torchlens.ending", "postmortem"),
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
+    "testing": ("torchlens.testing", None),
     "to_disk": ("torchlens.options", "to_disk"),
     "trace": ("torchlens.api", "trace"),
     "validate": ("torchlens.validation", "validate"),

@@ -294,8 +294,9 @@ def _requested(request: Request) -> CaptureRequested:
 def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
-    instrumented = Instrumented(described, recorder, enters_root=request.forward == request.model.__call__)
     sweep = Sweep()
+    enters_root = request.forward == request.model.__call__
+    instrumented = Instrumented(described, recorder, enters_root=enters_root, found=sweep.over_model)
     limit = sys.getrecursionlimit()
     deeper = limit * 3 + 500
     try:

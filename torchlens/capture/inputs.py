@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import weakref
 from collections import Counter, UserDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import torch
@@ -36,7 +36,8 @@ def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     shared: dict[int, Tensor] = {}
     for tensor, address in zip(found, addresses, strict=True):
         has_company = address is not None and counts[address] > 1
-        made[id(tensor)] = fresh = _copy(tensor, shared if has_company else None)
+        with _modes_of(tensor):
+            made[id(tensor)] = fresh = _copy(tensor, shared if has_company else None)
         if isinstance(tensor, nn.Parameter):
             parameters.add(id(fresh))
     return (
@@ -53,6 +54,13 @@ def _address(tensor: Tensor) -> int | None:
         return compat.storage_address(tensor)
     except RuntimeError:
         return None
+
+
+@contextlib.contextmanager
+def _modes_of(tensor: Tensor) -> Iterator[None]:
+    """The modes in which a copy is what the tensor is, on its graph or an inference tensor, whatever the caller's."""
+    with torch.inference_mode(tensor.is_inference()), torch.enable_grad():
+        yield
 
 
 def _copy(tensor: Tensor, shared: dict[int, Tensor] | None) -> Tensor:

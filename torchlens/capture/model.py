@@ -169,8 +169,16 @@ class Buffers(dict[str, Any]):
 class Instrumented:
     """The model while it is captured; ``restore`` leaves it as it was."""
 
-    def __init__(self, described: DescribedModel, recorder: Recorder, *, enters_root: bool) -> None:
+    def __init__(
+        self,
+        described: DescribedModel,
+        recorder: Recorder,
+        *,
+        enters_root: bool,
+        found: Callable[[list[nn.Module]], None] = lambda modules: None,
+    ) -> None:
         self._recorder = recorder
+        self._tell_found = found  # of a module that is not registered, before its forward runs
         self._described = described
         # Whether the root's forward is still to be run for the driver, who has entered it around its hooks.
         self._root_waits = enters_root
@@ -332,6 +340,7 @@ class Instrumented:
         for name, parameter in compat.own_parameters(module).items():
             if parameter is not None and self._recorder.value_of(parameter) is None:
                 self._recorder.meet_parameter(parameter, number, name)
+        self._tell_found([module])
         self._adopt(number, module)
 
     def _watch(self, module: nn.Module, name: str, number: int) -> None:

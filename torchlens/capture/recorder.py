@@ -902,10 +902,21 @@ class Recorder:
     # -- odd calls -------------------------------------------------------------------------------
 
     def applied(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], watched: bool) -> Any:
-        if self.paused or _get_ident() != self.thread or watched:
+        if self.paused or _get_ident() != self.thread:
             return function.original(*args, **kwargs)
         inputs: list[int] = []
         tensors: list[Tensor] = []
+        if watched:
+            start = monotonic_ns()
+            result = function.original(*args, **kwargs)
+            if not self._all_labelled(result):  # none of the calls inside made this
+                duration = monotonic_ns() - start
+                with compat.NoTorchFunction():
+                    template, named = self.take(args, kwargs, inputs, tensors)
+                    self._executed(
+                        function, template, named, inputs, tensors, result, start, duration, None, None, _getframe(2)
+                    )
+            return result
         with compat.NoTorchFunction():
             template, named = self.take(args, kwargs, inputs, tensors)
             versions = [compat.version_of(tensor) for tensor in tensors]

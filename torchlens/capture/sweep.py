@@ -31,8 +31,8 @@ OWN_PACKAGES: Final = frozenset(
     ("torch", "torchgen", "torchlens", "journal", "projections", "numpy", "pandas", "msgpack", "lmdb", "attr", "attrs")
 )
 
-TORCHS_BINDERS: Final = ("torch.nn.utils", "torch.nn.modules", "torch.nn.attention")
-"""Packages of torch that bind torch functions by name, as a model's own code does."""
+TORCHS_BINDERS: Final = ("torch.nn.utils", "torch.nn.modules", "torch.nn.attention", "torchlens.testing")
+"""Packages of torch, and one of ours with models in it, that bind torch functions by name, as a model's code does."""
 
 _sizes: Final[dict[str, int]] = {}  # number of globals of each module when it was last looked through
 _global_hits: Final[dict[str, list[str]]] = {}  # module name -> global names that hold a torch function

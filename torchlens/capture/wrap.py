@@ -309,10 +309,18 @@ def _apply() -> Any:
             path = f"{cls.__module__}.{cls.__qualname__}"
             bound = functools.partial(original, cls)
             function = known[cls] = Function(cls.__name__, path, bound, opaque=True)
-        return listener.applied(function, args, kwargs, cls in compat.checkpoint_functions())
+        watched = cls in compat.checkpoint_functions() or any(map(_runs_modules, args))
+        return listener.applied(function, args, kwargs, watched)
 
     OWN_CODE.add(apply.__code__)
     return classmethod(apply)
+
+
+def _runs_modules(argument: Any) -> bool:
+    """Whether a Function is handed a module, or several: it runs them, as a checkpoint does."""
+    if isinstance(argument, (list, tuple)):
+        return any(isinstance(item, torch.nn.Module) for item in argument)
+    return isinstance(argument, torch.nn.Module)
 
 
 def _transform(function: Function, later: bool) -> Callable[..., Any]:

@@ -1,0 +1,333 @@
+"""What a caller can see of a run of a model, and how a traced run differs from a bare one.
+
+Gives  ``assert_tracing_changes_nothing``.
+Rule   the model is built twice, so neither run meets what the other left behind; everything is compared bit for bit.
+Rule   where the bare run raises, the traced run must raise the same, and leave the same behind.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from torchlens.api import trace
+from torchlens.capture.template import leaves
+from torchlens.errors import ValidationError
+from torchlens.facade import Trace, TraceCaptureError
+
+Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
+"""Makes a model with its positional and keyword arguments, new at each call and the same each time."""
+
+Look = Callable[[Tensor], tuple[Any, ...]]
+
+Facts = dict[str, Any]
+"""What was seen, by a name that tells where."""
+
+HOOKS: Final = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+)
+
+
+def assert_tracing_changes_nothing(build: Build, *, backward: bool = True, seed: int = 0, **options: Any) -> Trace:
+    """Run a model bare and traced, and compare what both runs gave and left behind.
+
+    Compared are the outputs, parameters, buffers and other tensors kept on modules with their flags, gradients of
+    parameters and inputs, hooks, training flags, attributes, the random streams of torch, Python and NumPy, torch's
+    modes, and the caller's arguments, which tracing must not write. Tensors are compared bit for bit.
+
+    Args:
+        build: Makes the model with its positional and keyword arguments; called once for each run.
+        backward: Differentiate a weighted sum of the outputs after each run, and compare the gradients.
+        seed: Of the three random streams before each run; they are put back afterwards.
+        options: Keywords for ``tl.trace``.
+
+    Returns:
+        The trace; of a model that raises, the partial one.
+
+    Raises:
+        ValidationError: ``tracing_changed_run``; ``exc.fields["changes"]`` lists what differs.
+
+    Example:
+        >>> import torch, torchlens as tl
+        >>> model = torch.nn.Linear(2, 2)
+        >>> tl.testing.assert_tracing_changes_nothing(lambda: (model, [torch.ones(1, 2)], {})).ops.labels
+        ('input_1', 'linear_1_1', 'output_1')
+    """
+    states = _streams()
+    try:
+        _seed(seed)
+        bare, _ = _observed(build, _bare, backward)
+        _seed(seed)
+        traced, made = _observed(build, functools.partial(_traced, options), backward, copied=True)
+    finally:
+        _put_back(states)
+    changes = [f"{name}: {bare.get(name)} bare, {traced.get(name)} traced" for name in _differing(bare, traced)]
+    if changes:
+        raise ValidationError(
+            code="tracing_changed_run",
+            problem=f"a traced run differs from a bare one in {len(changes)} facts:\n  " + "\n  ".join(changes[:20]),
+            remedy="this is a bug of tracing if the model is the same each time it is built; please report it",
+            changes=tuple(changes),
+        )
+    assert made is not None
+    return made
+
+
+def _differing(bare: Facts, traced: Facts) -> Iterator[str]:
+    for name in {**bare, **traced}:
+        if bare.get(name) != traced.get(name):
+            yield name
+
+
+# Running ------------------------------------------------------------------------------------------------------------
+
+
+def _bare(model: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, BaseException | None, None]:
+    try:
+        return model(*args, **kwargs), None, None
+    except Exception as error:  # noqa: BLE001  # whatever the model raises is compared
+        return None, error, None
+
+
+def _traced(
+    options: Mapping[str, Any], model: Any, args: Any, kwargs: Mapping[str, Any]
+) -> tuple[Any, BaseException | None, Trace | None]:
+    given = [(path, tensor, _bits(tensor), tensor._version) for path, tensor in leaves((args, dict(kwargs)))]
+    output: Any = None
+    error: BaseException | None = None
+    made: Trace | None
+    try:
+        made = trace(model, args, kwargs, **options)
+        output = made.output
+    except TraceCaptureError as raised:
+        made, error = raised.partial_trace, raised.__cause__
+    for path, tensor, bits, version in given:
+        if _bits(tensor) != bits or tensor._version != version:
+            raise ValidationError(
+                code="tracing_changed_run",
+                problem=f"tracing wrote to the caller's tensor at {path}",
+                remedy="this is a bug of tracing; please report it",
+                changes=(str(path),),
+            )
+    return output, error, made
+
+
+def _observed(
+    build: Build, run: Callable[..., tuple[Any, BaseException | None, Any]], backward: bool, *, copied: bool = False
+) -> tuple[Facts, Any]:
+    """Everything that can be seen of one run: of its result, and of what it left behind.
+
+    Args:
+        build: Makes the model with its arguments.
+        run: Runs it.
+        backward: Differentiate what it returns.
+        copied: The run hands the model copies of the arguments.
+    """
+    model, args, kwargs = build()
+    given = [tensor for _, tensor in leaves((args, dict(kwargs)))]
+    look = functools.partial(_look, given, copied)
+    seen: Facts = {}
+    modes = _modes()
+    output, error, made = run(model, args, kwargs)
+    seen["raised"] = None if error is None else (type(error).__name__, str(error))
+    for name, before in modes.items():
+        seen[f"mode {name}"] = (before, _modes()[name])
+    seen.update(_result(output, look))
+    seen.update(_shown_streams())
+    if isinstance(model, nn.Module):
+        seen.update(_left_on(model, look))
+    if backward and error is None:
+        seen.update(_differentiated(model, given, output, look))
+    return seen, made
+
+
+def _result(output: Any, look: Look) -> Facts:
+    """The tensors of what a model returned, which of them are one object, and the kinds of its containers."""
+    found = list(leaves(output, deep=True))
+    first = {id(tensor): place for place, (_, tensor) in reversed(list(enumerate(found)))}
+    seen: Facts = {"output kind": _kinds(output)}
+    for path, tensor in found:
+        seen[f"output {path}"] = (*look(tensor), first[id(tensor)])
+    return seen
+
+
+def _kinds(value: Any, depth: int = 0) -> Any:
+    kind = type(value)
+    if isinstance(value, Mapping) and depth < 8:
+        return (kind.__qualname__, [(key, _kinds(item, depth + 1)) for key, item in value.items()])
+    if isinstance(value, (list, tuple)) and depth < 8:
+        return (kind.__qualname__, [_kinds(item, depth + 1) for item in value])
+    return (kind.__qualname__, value) if kind in (int, float, str, bool, type(None)) else kind.__qualname__
+
+
+def _differentiated(model: Any, given: list[Tensor], output: Any, look: Look) -> Facts:
+    """Gradients after a backward from all outputs, each element with a weight of its own."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return _after_backward(model, given, output, look)
+
+
+def _after_backward(model: Any, given: list[Tensor], output: Any, look: Look) -> Facts:
+    terms = []
+    for _, tensor in leaves(output, deep=True):
+        if tensor.requires_grad and tensor.layout == torch.strided:
+            weights = torch.cos(torch.arange(tensor.numel(), dtype=torch.float32)).view(tensor.shape)
+            terms.append((tensor.real if tensor.is_complex() else tensor).float().mul(weights).sum())
+    seen: Facts = {}
+    if not terms:
+        return seen
+    try:
+        torch.stack(terms).sum().backward()
+    except RuntimeError as error:
+        # Which gradients had been accumulated by then depends on the order in which torch took the nodes.
+        return {"backward raised": (type(error).__name__, _without_circumstances(str(error)))}
+    if isinstance(model, nn.Module):
+        for name, parameter in model.named_parameters():
+            seen[f"gradient of {name}"] = None if parameter.grad is None else look(parameter.grad)
+    for place, tensor in enumerate(given):
+        if tensor.is_leaf:
+            seen[f"gradient of input {place}"] = None if tensor.grad is None else look(tensor.grad)
+    seen.update({f"{name} after the backward": state for name, state in _shown_streams().items()})
+    return seen
+
+
+def _without_circumstances(message: str) -> str:
+    """Torch's complaint of a write, without what it adds: how often the memory was written, which is counted anew
+    from a copy on, and which of the nodes of a written view it saw, which depends on who has looked at the view."""
+    return re.sub(r"version \d+|, which is output \d+ of \w+", "", message)
+
+
+# Seeing -------------------------------------------------------------------------------------------------------------
+
+
+def _left_on(model: nn.Module, look: Look) -> Facts:
+    """What stands on a model: its modules with attributes, flags and hooks, and every tensor."""
+    seen: Facts = {}
+    for address, module in model.named_modules(remove_duplicate=False):
+        names = vars(module)
+        seen[f"module {address!r}"] = (type(module).__qualname__, module.training, tuple(names))
+        for name in HOOKS:
+            seen[f"{name} of {address!r}"] = tuple(getattr(hook, "__qualname__", "") for hook in names[name].values())
+        for name in ("_parameters", "_buffers"):
+            seen[f"{name} of {address!r}"] = (type(names[name]).__name__, tuple(names[name]))
+        for path, tensor in leaves({key: value for key, value in names.items() if key not in ("_modules", *HOOKS)}):
+            where = ".".join(map(str, path))
+            grad = tensor.grad if tensor.is_leaf else None
+            attributes = tuple(getattr(tensor, "__dict__", ()))
+            hooks = len(tensor._backward_hooks or ())
+            seen[f"{where} of {address!r}"] = (*look(tensor), None if grad is None else look(grad), attributes, hooks)
+    return seen
+
+
+def _look(given: list[Tensor], copied: bool, tensor: Tensor) -> tuple[Any, ...]:
+    """A tensor as it can be told from another; its values by their digest."""
+    return (
+        type(tensor).__qualname__,
+        str(tensor.dtype),
+        tuple(tensor.shape) if not tensor.is_nested else "nested",
+        tensor.stride() if tensor.layout == torch.strided and not tensor.is_nested else str(tensor.layout),
+        tensor.requires_grad,
+        _node(given, copied, tensor),
+        _digest(_bits(tensor)),
+    )
+
+
+COPYING: Final = ("CloneBackward0", "_CopyBackward")
+
+
+def _node(given: list[Tensor], copied: bool, tensor: Tensor) -> str | None:
+    """The kind of the autograd node that made a tensor; of an input, or of the copy that a traced model gets, which.
+
+    A model that returns the clone of an input shows the clone's node in both runs.
+    """
+    if not tensor.requires_grad:
+        return None
+    for place, one in enumerate(given):
+        if tensor is one:
+            return f"input {place}"
+    node = tensor.grad_fn
+    if node is None:
+        return None
+    name = type(node).__name__
+    if copied and name in COPYING:
+        before = node.next_functions[0][0]
+        for place, one in enumerate(given):
+            if before is not None and (before is one.grad_fn or getattr(before, "variable", None) is one):
+                return f"input {place}"
+    return name
+
+
+def _bits(tensor: Tensor) -> bytes:
+    if tensor.is_meta or tensor.is_nested or tensor.is_quantized:
+        return b""
+    with torch.no_grad():
+        plain = tensor.detach()
+        if plain.layout != torch.strided:
+            plain = plain.to_dense()
+        plain = plain.resolve_conj().resolve_neg().contiguous().cpu()
+        return bytes(plain.flatten().view(torch.uint8).numpy()) if plain.numel() else b""
+
+
+def _digest(value: Any) -> str:
+    data = value if isinstance(value, bytes) else repr(value).encode()
+    return hashlib.blake2b(data, digest_size=6).hexdigest()
+
+
+def _modes() -> Facts:
+    return {
+        "grad": torch.is_grad_enabled(),
+        "inference": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "dtype": str(torch.get_default_dtype()),
+        "recursion limit": sys.getrecursionlimit(),
+        "collector": gc.isenabled(),
+    }
+
+
+# Random streams -----------------------------------------------------------------------------------------------------
+
+NAMES: Final = ("torch", "Python", "NumPy")
+
+
+Streams = tuple[Tensor, Any, Any]
+
+
+def _streams() -> Streams:
+    """Where the generators stand; NumPy's only where something has imported it."""
+    numpy = sys.modules.get("numpy")
+    return torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.random.get_state()
+
+
+def _shown_streams() -> Facts:
+    torchs, pythons, numpys = _streams()
+    shown = (torchs.tolist(), pythons, None if numpys is None else (numpys[1].tolist(), numpys[2:]))
+    return {f"stream of {name}": _digest(state) for name, state in zip(NAMES, shown, strict=True)}
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
+
+
+def _put_back(states: Streams) -> None:
+    torchs, pythons, numpys = states
+    torch.set_rng_state(torchs)
+    random.setstate(pythons)
+    if numpys is not None:
+        sys.modules["numpy"].random.set_state(numpys)
