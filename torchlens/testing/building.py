@@ -4,8 +4,8 @@ Reads  a ``Description``.
 Gives  the model with its arguments, the same bit for bit every time.
 Rule   each line of the program is a place of its own in the source, ``<program>`` and its number, so that two lines
        are two call sites and a line in a loop is one.
-Rule   a program that writes in place gets copies of those inputs that require a gradient: torch refuses to write to a
-       leaf, and tracing, which copies inputs, would not.
+Rule   a program that writes in place, or uses autocast, gets copies of its inputs if one requires a gradient: torch
+       refuses to write to a leaf and keeps a leaf's cast for its next use; tracing hands on copies, which are none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from torchlens.testing.snippets import LAYERS, SNIPPETS, WRITING
 
 SIZE: Final = 4
 PROGRAM_FILE: Final = "<program>"
+
+STRIDES: Final = {"transposed": (1, SIZE), "strided": (4 * SIZE, 2)}
 
 Values = dict[str, Tensor]
 
@@ -61,11 +63,9 @@ def given_tensor(given: Given, before: Sequence[Tensor]) -> Tensor:
     dtype = getattr(torch, given.dtype)
     if given.layout == "alias" and before:
         return before[0] if given.grad else before[0].detach().view(SIZE, SIZE)
-    if given.layout == "strided":
-        made = torch.randn(2 * SIZE, 2 * SIZE).to(dtype)[::2, ::2]
-    else:
-        made = torch.randn(SIZE, SIZE).to(dtype)
-        made = made.t() if given.layout == "transposed" else made
+    # No view: whether a view of it made without gradients requires one would depend on its base.
+    made = torch.empty_strided((SIZE, SIZE), STRIDES.get(given.layout, (SIZE, 1)), dtype=dtype)
+    made.copy_(torch.randn(SIZE, SIZE))
     return made.requires_grad_(given.grad)
 
 
@@ -193,14 +193,13 @@ class Root(BlockModule):
     ) -> None:
         super().__init__(block, lines, above, program)
         self.returns = program.returns
-        writes = not WRITING.isdisjoint(run.snippet for run in program.statements())
-        self.copies = {given.name for given in program.inputs if given.grad and writes}
+        heeds_leaves = uses_autocast(program) or not WRITING.isdisjoint(run.snippet for run in program.statements())
+        self.copies = heeds_leaves and any(given.grad for given in program.inputs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         values = self.received(args, kwargs)
-        for name in VARIABLES:
-            if self.copies:
-                values[name] = values[name].clone()
+        if self.copies:
+            values = {name: value.clone() for name, value in values.items()}
         values = self.run(values)
         first, second, third = (values[name] for name in VARIABLES)
         match self.returns:
@@ -214,6 +213,17 @@ class Root(BlockModule):
                 return Record(first, [second])
             case "twice":
                 return first, first
+
+
+def uses_autocast(program: Description) -> bool:
+    waiting = [statement for block in program.blocks for statement in block.body]
+    while waiting:
+        statement = waiting.pop()
+        if isinstance(statement, Nest):
+            if statement.argument == "autocast":
+                return True
+            waiting.extend((*statement.body, *statement.orelse))
+    return False
 
 
 def _for(module: BlockModule, line: Line, argument: str, values: Values) -> None:

@@ -29,6 +29,9 @@ Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
 
 Look = Callable[[Tensor], tuple[Any, ...]]
 
+Given = tuple[Tensor, Any]
+"""A tensor of the arguments, with the autograd node that it had before the run."""
+
 Facts = dict[str, Any]
 """What was seen, by a name that tells where."""
 
@@ -138,7 +141,7 @@ def _observed(
         copied: The run hands the model copies of the arguments.
     """
     model, args, kwargs = build()
-    given = [tensor for _, tensor in leaves((args, dict(kwargs)))]
+    given = [(tensor, tensor.grad_fn) for _, tensor in leaves((args, dict(kwargs)))]
     look = functools.partial(_look, given, copied)
     seen: Facts = {}
     modes = _modes()
@@ -174,13 +177,13 @@ def _kinds(value: Any, depth: int = 0) -> Any:
     return (kind.__qualname__, value) if kind in (int, float, str, bool, type(None)) else kind.__qualname__
 
 
-def _differentiated(model: Any, given: list[Tensor], output: Any, look: Look) -> Facts:
+def _differentiated(model: Any, given: list[Given], output: Any, look: Look) -> Facts:
     """Gradients after a backward from all outputs, each element with a weight of its own."""
     with torch.inference_mode(False), torch.enable_grad():
         return _after_backward(model, given, output, look)
 
 
-def _after_backward(model: Any, given: list[Tensor], output: Any, look: Look) -> Facts:
+def _after_backward(model: Any, given: list[Given], output: Any, look: Look) -> Facts:
     terms = []
     for _, tensor in leaves(output, deep=True):
         if tensor.requires_grad and tensor.layout == torch.strided:
@@ -197,9 +200,11 @@ def _after_backward(model: Any, given: list[Tensor], output: Any, look: Look) ->
     if isinstance(model, nn.Module):
         for name, parameter in model.named_parameters():
             seen[f"gradient of {name}"] = None if parameter.grad is None else look(parameter.grad)
-    for place, tensor in enumerate(given):
-        if tensor.is_leaf:
-            seen[f"gradient of input {place}"] = None if tensor.grad is None else look(tensor.grad)
+    for place, (tensor, node) in enumerate(given):
+        if node is None:
+            seen[f"gradient of input {place}"] = (
+                None if not tensor.is_leaf or tensor.grad is None else look(tensor.grad)
+            )
     seen.update({f"{name} after the backward": state for name, state in _shown_streams().items()})
     return seen
 
@@ -232,7 +237,7 @@ def _left_on(model: nn.Module, look: Look) -> Facts:
     return seen
 
 
-def _look(given: list[Tensor], copied: bool, tensor: Tensor) -> tuple[Any, ...]:
+def _look(given: list[Given], copied: bool, tensor: Tensor) -> tuple[Any, ...]:
     """A tensor as it can be told from another; its values by their digest."""
     return (
         type(tensor).__qualname__,
@@ -248,24 +253,22 @@ def _look(given: list[Tensor], copied: bool, tensor: Tensor) -> tuple[Any, ...]:
 COPYING: Final = ("CloneBackward0", "_CopyBackward")
 
 
-def _node(given: list[Tensor], copied: bool, tensor: Tensor) -> str | None:
+def _node(given: list[Given], copied: bool, tensor: Tensor) -> str | None:
     """The kind of the autograd node that made a tensor; of an input, or of the copy that a traced model gets, which.
 
     A model that returns the clone of an input shows the clone's node in both runs.
     """
-    if not tensor.requires_grad:
-        return None
-    for place, one in enumerate(given):
-        if tensor is one:
-            return f"input {place}"
     node = tensor.grad_fn
+    for place, (one, of_input) in enumerate(given):
+        if tensor is one and node is of_input and tensor.requires_grad:
+            return f"input {place}"
     if node is None:
         return None
     name = type(node).__name__
-    if copied and name in COPYING:
+    if name in COPYING and copied:
         before = node.next_functions[0][0]
-        for place, one in enumerate(given):
-            if before is not None and (before is one.grad_fn or getattr(before, "variable", None) is one):
+        for place, (one, of_input) in enumerate(given):
+            if before is not None and (before is of_input or getattr(before, "variable", None) is one):
                 return f"input {place}"
     return name
 
