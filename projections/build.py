@@ -96,6 +96,16 @@ class CaptureTables:
         """One fact about the capture as a whole."""
         return self.capture.value(name, 0)
 
+    @property
+    def kept(self) -> CaptureTables:
+        """The tables of the ops that stay: these."""
+        return self
+
+    @cached_property
+    def islands(self) -> Islands:
+        """The ops that were left out, for questions about everything that ran."""
+        return Islands(self, self.orphans)
+
     @cached_property
     def keys(self) -> Mapping[str, tuple[int, ...]]:
         """Every text an op answers to, with the op rows it names."""
@@ -107,6 +117,35 @@ class CaptureTables:
         """Canonical address of every name of a module, its address included."""
         with over_events():
             return module_aliases(self.forward)
+
+
+class Islands:
+    """The ops of a capture that are on islands, with the tables that questions about ops read.
+
+    Args:
+        kept: The tables of the ops that stay.
+        ops: The op rows of the islands.
+    """
+
+    def __init__(self, kept: CaptureTables, ops: Table[Forward]) -> None:
+        forward = ops.context
+        self.kept: Final = kept
+        self.ops: Final = ops
+        self.forward: Final = forward
+        self.layers = versioned("layers", 0, dict.fromkeys(LAYERS, no_cells), ops)  # islands are never numbered
+        self.module_calls = versioned("module_calls", len(forward.calls), CALLS, forward)
+
+    @property
+    def islands(self) -> Islands:
+        return self
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        return self.kept.aliases
+
+
+def no_cells(ops: Table[Forward]) -> Sequence[Any]:
+    return ()
 
 
 class Moment:
@@ -260,13 +299,13 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
     assert isinstance(kept, Kept)
-    rows, islands, calls = settle(graph)
+    rows, islands, calls, island_calls = settle(graph)
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
     values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)))
     forward = Forward(source, head, words, course, rows, calls, names, *values)
-    orphans = Forward(source, head, words, course, islands, calls, names, *values, orphaned=True)
+    orphans = Forward(source, head, words, course, islands, island_calls, names, *values, orphaned=True)
     for part in (forward, orphans):
         require_bounded(part)
     return CaptureTables(forward, orphans)

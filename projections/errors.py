@@ -29,6 +29,10 @@ class SelectionError(TorchLensError, ValueError):
     """A selector or selection cannot be resolved or used as asked."""
 
 
+class NotYetKnown(SelectionError):
+    """Something was asked of an op that has just run that only a finished forward can tell."""
+
+
 class SelectorTypeError(TorchLensError, TypeError):
     """A selector was given something of the wrong type."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from projections.forward import Forward
 from projections.graph import INPUT, OUTPUT
 from projections.rows import is_buffer
+from projections.vocabulary import names_of_modules
 
 
 def keys_of(forward: Forward, row: int) -> list[str]:
@@ -92,10 +93,4 @@ def op_keys(forward: Forward) -> dict[str, tuple[int, ...]]:
 
 def module_aliases(forward: Forward) -> dict[str, str]:
     """Address by every name of a module; an address is its own, whatever else is called so."""
-    found: dict[str, str] = {}
-    for module in forward.words.modules:
-        for name in (module.address, *module.aliases):
-            found.setdefault(name, module.address)
-    if forward.words.modules:
-        found.setdefault("", forward.words.modules[0].address)
-    return found
+    return names_of_modules((module.address, module.aliases) for module in forward.words.modules)

@@ -72,8 +72,8 @@ def is_op(function: int) -> bool:
     return function >= 0 or function <= IDENTITY
 
 
-def settle(graph: Graph) -> tuple[Rows, Rows, Calls]:
-    """Kept rows, dropped rows, and module calls that speak of kept rows only."""
+def settle(graph: Graph) -> tuple[Rows, Rows, Calls, Calls]:
+    """Kept rows and dropped rows, and for each of the two the module calls, which speak of those rows only."""
     flat, count = graph.rows, graph.count
     event, function, site, call, slot, value = (flat[field::WIDTH] for field in range(WIDTH))
     every = Rows(
@@ -104,14 +104,23 @@ def settle(graph: Graph) -> tuple[Rows, Rows, Calls]:
     )
     kept = kept_rows(every)
     if kept is None:
-        return every, pick(every, []), calls
-    numbers = [NOWHERE] * count
-    for row, old in enumerate(kept):
-        numbers[old] = row
-    calls.inputs = [tuple([numbers[row] if row >= 0 else row for row in rows]) for rows in calls.inputs]
-    calls.outputs = [tuple([numbers[row] if row >= 0 else row for row in rows]) for rows in calls.outputs]
+        nothing = [()] * len(calls)
+        return every, pick(every, []), calls, attrs.evolve(calls, inputs=nothing, outputs=nothing)
     staying = set(kept)
-    return pick(every, kept), pick(every, [row for row in range(count) if row not in staying]), calls
+    dropped = [row for row in range(count) if row not in staying]
+    return pick(every, kept), pick(every, dropped), speaking_of(kept, calls, count), speaking_of(dropped, calls, count)
+
+
+def speaking_of(chosen: Sequence[int], calls: Calls, count: int) -> Calls:
+    """Module calls whose tensors are told by their place among some of the ``count`` rows; others have none."""
+    numbers = [NOWHERE] * count
+    for row, old in enumerate(chosen):
+        numbers[old] = row
+    return attrs.evolve(
+        calls,
+        inputs=[tuple([numbers[row] if row >= 0 else row for row in rows]) for rows in calls.inputs],
+        outputs=[tuple([numbers[row] if row >= 0 else row for row in rows]) for rows in calls.outputs],
+    )
 
 
 def endings(graph: Graph) -> tuple[list[tuple[int, int]], list[tuple[int, ...]]]:

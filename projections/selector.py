@@ -7,18 +7,20 @@ bare string in a combination means its label.
 
 Asked live, of an op that has just run, it answers True, False or None: not yet known. Asked of finished
 tables it gives the rows it matches. The two agree: what was True matches, what was False does not.
+
+Not    values (queries.py), what ran before or after (nearby.py), or how a selector is saved (portable.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 import attrs
 
-from projections.build import CaptureTables
-from projections.errors import SelectionError, SelectorTypeError
+from projections.build import CaptureTables, Islands
+from projections.errors import NotYetKnown, SelectionError, SelectorTypeError
 from projections.vocabulary import ROOT
 
 Verdict: TypeAlias = "bool | None"
@@ -28,11 +30,44 @@ RAW_TAIL: Final = "_raw"
 
 LABEL_FORM: Final = re.compile(r"[a-z0-9]+_\d+(_\d+)?(:(\d+|last|all))?")
 
+LABEL_PARTS: Final = re.compile(r"(?P<type>.*?)(_\d+){1,2}", re.DOTALL)
+"""A label without its pass: the type, and one number or two."""
+
+ANY_CALL: Final = "all"
+LAST_CALL: Final = "last"
+
 TYPE_TEXT: Final = re.compile(r"[A-Za-z0-9]*[A-Za-z][A-Za-z0-9]*")
 """Text that can only stand in the type part of a label: the other parts are numbers."""
 
 TYPE_PATTERN: Final = re.compile(rf"\^?{TYPE_TEXT.pattern}(\|\^?{TYPE_TEXT.pattern})*")
 """A pattern that searches a label as it searches the label's type part."""
+
+
+class Place(NamedTuple):
+    """What a module address asks for."""
+
+    address: str  # the module's own address
+    token: str  # the number of a call, "last" or "all"
+
+
+def place_of(address: str, names: Mapping[str, str]) -> Place:
+    """The module and the call that an address, an alias or a call label names.
+
+    Args:
+        address: As it was given.
+        names: Address of a module by each of its names; others are taken as they stand.
+    """
+    if address in names:
+        return Place(names[address], ANY_CALL)
+    base, colon, token = address.rpartition(":")
+    if colon and (token in (LAST_CALL, ANY_CALL) or is_count(token)):
+        return Place(names.get(base, base), token if token in (LAST_CALL, ANY_CALL) else str(int(token)))
+    return Place(address, ANY_CALL)
+
+
+def is_count(token: str) -> bool:
+    """Whether a token is a number that a pass or call may have."""
+    return token.isascii() and token.isdecimal() and len(token) < 19
 
 
 class LiveFacts(Protocol):
@@ -55,11 +90,34 @@ class LiveFacts(Protocol):
     @property
     def multi_output_index(self) -> int | None: ...
     @property
+    def multi_output_name(self) -> str | None: ...
+    @property
     def raw_label(self) -> str: ...
+    @property
+    def is_output(self) -> bool: ...
+    @property
+    def at_end(self) -> bool:
+        """Whether no module returns anything any more, and no op comes any more."""
+        ...
 
+    def place(self, address: str) -> Place:
+        """The module and the call that an address names."""
+        ...
+
+    def before(self, count: int) -> Sequence[LiveFacts]:
+        """The ops that ran right before its call, at most so many."""
+        ...
+
+    def after(self, count: int) -> tuple[Sequence[LiveFacts], bool]:
+        """The ops that ran right after its call, at most so many, and whether these are all there will be."""
+        ...
+
+
+Tables: TypeAlias = "CaptureTables | Islands"
+"""The tables of a forward, or the same of the ops that are on islands."""
 
 Record: TypeAlias = Callable[[int], Any]
-"""Gives what a predicate is asked about, for an op row."""
+"""Gives what a predicate is asked about, for an op row; an attribute ``islands`` of it does for a row on an island."""
 
 
 class Selector:
@@ -67,10 +125,13 @@ class Selector:
 
     __slots__ = ()
 
+    word: ClassVar[str] = ""
+    """What it is called where a selector is saved."""
+
     @property
     def needs_labels(self) -> bool:
         """Whether it may be undecided until the labels of a finished forward are there."""
-        return any(term.undecided for term in self.terms())
+        return any(node.undecided for node in self.nodes())
 
     @property
     def names_modules(self) -> bool:
@@ -78,19 +139,51 @@ class Selector:
         return any(isinstance(term, ModuleOutput) for term in self.terms())
 
     @property
+    def names_gradients(self) -> bool:
+        """Whether it asks for gradients, which no forward has."""
+        return any(isinstance(node, GradientOf) for node in self.nodes())
+
+    @property
     def needs_facts(self) -> bool:
         """Whether ops of one function, module call and output slot may be answered differently."""
-        return any(term.varies for term in self.terms())
+        return any(node.varies for node in self.nodes())
 
-    def terms(self) -> Iterator[Term]:
-        """The terms it is built from, left to right."""
+    @property
+    def waits_for_end(self) -> bool:
+        """Whether an op may be known to match only at the end: until then any module may still return its value."""
+        return any(isinstance(node, Not) and node.of.names_modules for node in self.nodes())
+
+    @property
+    def ahead(self) -> int:
+        """How many further ops must have run until its answer no longer waits for one."""
+        return max((part.ahead for part in self.parts()), default=0)
+
+    @property
+    def behind(self) -> int:
+        """How many earlier ops its answer may look at."""
+        return max((part.behind for part in self.parts()), default=0)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it waits, itself, for finished labels."""
+        return False
+
+    @property
+    def varies(self) -> bool:
+        """Whether it looks, itself, at more than function, module call and output slot."""
+        return False
+
+    def nodes(self) -> Iterator[Selector]:
+        """Itself and everything it is built from, left to right."""
         stack: list[Selector] = [self]
         while stack:
             here = stack.pop()
-            if isinstance(here, Term):
-                yield here
-            else:
-                stack.extend(reversed(here.parts()))
+            yield here
+            stack.extend(reversed(here.parts()))
+
+    def terms(self) -> Iterator[Term]:
+        """The terms it is built from, left to right."""
+        return (node for node in self.nodes() if isinstance(node, Term))
 
     def parts(self) -> tuple[Selector, ...]:
         """The selectors it combines."""
@@ -100,11 +193,11 @@ class Selector:
         """What it says of an op that has just run."""
         raise NotImplementedError
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         """The op rows it matches."""
         raise NotImplementedError
 
-    def rows(self, tables: CaptureTables, record: Record | None = None) -> tuple[int, ...]:
+    def rows(self, tables: Tables, record: Record | None = None) -> tuple[int, ...]:
         """The op rows it matches in finished tables, ascending.
 
         Args:
@@ -115,28 +208,28 @@ class Selector:
             SelectionError: ``multipass_bare_label_ambiguous``, for a label without a pass that names a layer
                 with several.
         """
-        return tuple(sorted(self.found(tables, record or (lambda row: OpView(tables, row)))))
+        return tuple(sorted(self.found(tables, record or view_of(tables))))
 
     def __or__(self, other: Selector | str) -> Selector:
-        return AnyOf((self, operand(other, "|")))
+        return union(self, operand(other, "|"))
 
     def __ror__(self, other: str) -> Selector:
-        return AnyOf((operand(other, "|"), self))
+        return union(operand(other, "|"), self)
 
     def __and__(self, other: Selector | str) -> Selector:
-        return AllOf((self, operand(other, "&")))
+        return intersection(self, operand(other, "&"))
 
     def __rand__(self, other: str) -> Selector:
-        return AllOf((operand(other, "&"), self))
+        return intersection(operand(other, "&"), self)
 
     def __sub__(self, other: Selector | str) -> Selector:
-        return AllOf((self, Not(operand(other, "-"))))
+        return intersection(self, Not(operand(other, "-")))
 
     def __rsub__(self, other: str) -> Selector:
-        return AllOf((operand(other, "-"), Not(self)))
+        return intersection(operand(other, "-"), Not(self))
 
     def __invert__(self) -> Selector:
-        return Not(self)
+        return self.of if isinstance(self, Not) else Not(self)
 
     def __bool__(self) -> bool:
         raise SelectionError(
@@ -162,12 +255,22 @@ def operand(given: object, operator: str) -> Selector:
     )
 
 
+def union(*selectors: Selector) -> Selector:
+    """What any of them matches; a union among them is spread, so that a long one is not deep."""
+    return AnyOf(tuple(part for one in selectors for part in (one.of if isinstance(one, AnyOf) else (one,))))
+
+
+def intersection(*selectors: Selector) -> Selector:
+    """What all of them match; an intersection among them is spread."""
+    return AllOf(tuple(part for one in selectors for part in (one.of if isinstance(one, AllOf) else (one,))))
+
+
 class OpView:
     """An op row as an object: its columns are its attributes."""
 
     __slots__ = ("row", "tables")
 
-    def __init__(self, tables: CaptureTables, row: int) -> None:
+    def __init__(self, tables: Tables, row: int) -> None:
         self.tables = tables
         self.row = row
 
@@ -181,6 +284,17 @@ class OpView:
         return f"<op {self.label}>"
 
 
+def view_of(tables: Tables) -> Record:
+    """Views of op rows, for predicates that are given no other records."""
+    return lambda row: OpView(tables, row)
+
+
+def record_of_islands(tables: Tables, record: Record) -> Record:
+    """What a predicate is asked about, for a row on an island."""
+    given: Record | None = getattr(record, "islands", None)
+    return given or view_of(tables.islands)
+
+
 # -- combinations
 
 
@@ -192,6 +306,8 @@ def combine(selectors: Iterable[Selector], sign: str) -> str:
 class AnyOf(Selector):
     """What some part matches."""
 
+    word: ClassVar[str] = "or"
+
     of: tuple[Selector, ...]
 
     def parts(self) -> tuple[Selector, ...]:
@@ -201,7 +317,7 @@ class AnyOf(Selector):
         answers = [part.live(facts) for part in self.of]
         return True if True in answers else None if None in answers else False
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         found: set[int] = set()
         for part in self.of:
             found |= part.found(tables, record)
@@ -215,6 +331,8 @@ class AnyOf(Selector):
 class AllOf(Selector):
     """What all parts match."""
 
+    word: ClassVar[str] = "and"
+
     of: tuple[Selector, ...]
 
     def parts(self) -> tuple[Selector, ...]:
@@ -224,7 +342,7 @@ class AllOf(Selector):
         answers = [part.live(facts) for part in self.of]
         return False if False in answers else None if None in answers else True
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         first, *others = [part.found(tables, record) for part in self.of]
         return first.intersection(*others)
 
@@ -236,6 +354,8 @@ class AllOf(Selector):
 class Not(Selector):
     """What a part does not match."""
 
+    word: ClassVar[str] = "not"
+
     of: Selector
 
     def parts(self) -> tuple[Selector, ...]:
@@ -245,7 +365,7 @@ class Not(Selector):
         answer = self.of.live(facts)
         return None if answer is None else not answer
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         return set(range(len(tables.ops))) - self.of.found(tables, record)
 
     def __repr__(self) -> str:
@@ -260,27 +380,19 @@ class Term(Selector):
 
     __slots__ = ()
 
-    @property
-    def undecided(self) -> bool:
-        """Whether a live answer may have to wait for finished labels."""
-        return False
-
-    @property
-    def varies(self) -> bool:
-        """Whether it looks at more than function, module call and output slot."""
-        return False
-
 
 @attrs.frozen(repr=False)
 class Func(Term):
     """Ops of a function, by its name or by the type it has in labels."""
+
+    word: ClassVar[str] = "func"
 
     name: str
 
     def live(self, facts: LiveFacts) -> Verdict:
         return self.name in (facts.func_name, facts.layer_type)
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         pairs = zip(tables.ops.column("func_name"), tables.ops.column("layer_type"), strict=True)
         return {row for row, names in enumerate(pairs) if self.name in names}
 
@@ -292,18 +404,20 @@ class Func(Term):
 class Output(Term):
     """One result of calls that return several, by position or by name."""
 
+    word: ClassVar[str] = "output"
+
     slot: int | str
 
     @property
-    def undecided(self) -> bool:
+    def varies(self) -> bool:
         return isinstance(self.slot, str)
 
     def live(self, facts: LiveFacts) -> Verdict:
         if facts.multi_output_index is None:
             return False
-        return None if isinstance(self.slot, str) else facts.multi_output_index == self.slot
+        return self.slot == (facts.multi_output_name if isinstance(self.slot, str) else facts.multi_output_index)
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         by_name = isinstance(self.slot, str)
         column = tables.ops.column("multi_output_name" if by_name else "multi_output_index")
         several = tables.ops.column("in_multi_output")
@@ -313,50 +427,55 @@ class Output(Term):
         return f"output({self.slot!r})"
 
 
-def calls_named(tables: CaptureTables, address: str) -> list[int]:
+def calls_named(tables: Tables, address: str) -> list[int]:
     """Rows of the module calls that an address, an alias or a call label names."""
-    base, colon, token = address.rpartition(":")
-    if not colon or not (token.isdigit() or token in ("last", "all")):
-        base, token = address, "all"
-    modules = tables.aliases
-    if base not in modules:
-        return []
-    wanted = modules[base]
-    calls = [row for row, owner in enumerate(tables.module_calls.column("address")) if owner == wanted]
-    if token == "all":
+    base, token = place_of(address, tables.aliases)
+    calls = [row for row, owner in enumerate(tables.module_calls.column("address")) if owner == base]
+    if token == ANY_CALL:
         return calls
-    if token == "last":
+    if token == LAST_CALL:
         return calls[-1:]
     return [row for row in calls if tables.module_calls.value("call_index", row) == int(token)]
 
 
-def names_call(address: str, call_label: str) -> bool:
-    """Whether an address, with or without a call number, names a call."""
-    return call_label == address or call_label.rpartition(":")[0] == address
+def named_among(place: Place, call_labels: Iterable[str]) -> Verdict:
+    """Whether a call that a place names is among these; None where that depends on which will be the last."""
+    for call_label in call_labels:
+        base, _, number = call_label.rpartition(":")
+        if base == place.address:
+            if place.token == LAST_CALL:
+                return None
+            if place.token in (ANY_CALL, number):
+                return True
+    return False
 
 
-def names_root(address: str) -> bool:
-    return address.partition(":")[0] in ("", ROOT)
+def names_whole(place: Place) -> bool:
+    """Whether a place is the root's own call, in which everything ran."""
+    return place.address == ROOT and place.token in (ANY_CALL, "1")
 
 
 @attrs.frozen(repr=False)
 class ModuleOutput(Term):
     """Ops whose value a module returned; with a call number, that call."""
 
+    word: ClassVar[str] = "module"
+
     address: str
 
     @property
     def undecided(self) -> bool:
-        return names_root(self.address)
+        return self.address.endswith(f":{LAST_CALL}")
 
     def live(self, facts: LiveFacts) -> Verdict:
-        """A value that a module returns without having made it is known once it was returned."""
-        if any(names_call(self.address, label) for label in facts.output_of):
-            return True
-        inside = names_root(self.address) or any(names_call(self.address, label) for label in facts.modules)
-        return None if inside else False
+        """Known when a module returns the value; that none will return it is known at the end."""
+        place = facts.place(self.address)
+        if facts.is_output:
+            return None if place == (ROOT, LAST_CALL) else names_whole(place)
+        answer = named_among(place, facts.output_of)
+        return answer if answer is not False or facts.at_end else None
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         outputs = tables.module_calls.column("output_op_rows")
         return {row for call in calls_named(tables, self.address) for row in outputs[call]}
 
@@ -368,13 +487,22 @@ class ModuleOutput(Term):
 class InModule(Term):
     """Ops that ran inside a module, nested modules included; with a call number, inside that call."""
 
+    word: ClassVar[str] = "in_module"
+
     address: str
 
-    def live(self, facts: LiveFacts) -> Verdict:
-        return names_root(self.address) or any(names_call(self.address, label) for label in facts.modules)
+    @property
+    def undecided(self) -> bool:
+        return self.address.endswith(f":{LAST_CALL}")
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
-        if names_root(self.address):
+    def live(self, facts: LiveFacts) -> Verdict:
+        place = facts.place(self.address)
+        if place == (ROOT, LAST_CALL):
+            return None
+        return names_whole(place) or named_among(place, facts.modules)
+
+    def found(self, tables: Tables, record: Record) -> set[int]:
+        if names_whole(place_of(self.address, tables.aliases)):
             return set(range(len(tables.ops)))
         inside = tables.module_calls.column("op_rows")
         return {row for call in calls_named(tables, self.address) for row in inside[call]}
@@ -386,6 +514,8 @@ class InModule(Term):
 @attrs.frozen(repr=False)
 class Label(Term):
     """The op with a label: final, with a pass, short, or raw."""
+
+    word: ClassVar[str] = "label"
 
     name: str
 
@@ -399,12 +529,17 @@ class Label(Term):
 
     @property
     def varies(self) -> bool:
-        return True
+        return self.is_raw
 
     def live(self, facts: LiveFacts) -> Verdict:
-        return facts.raw_label == self.name if self.is_raw else None
+        """A label begins with the type of its op, so that ops of other types are told at once."""
+        if self.is_raw:
+            return facts.raw_label == self.name
+        base, colon, _ = self.name.rpartition(":")
+        parts = LABEL_PARTS.fullmatch(base if colon else self.name)
+        return None if parts is not None and parts["type"] == facts.layer_type else False
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         if self.is_raw:
             return {row for row, raw in enumerate(tables.ops.column("raw_label")) if raw == self.name}
         base, colon, token = self.name.rpartition(":")
@@ -417,7 +552,7 @@ class Label(Term):
                     return set(passes_named(layers.value("op_rows", layer), token))
         return set()
 
-    def only_pass(self, tables: CaptureTables, layer: int) -> int:
+    def only_pass(self, tables: Tables, layer: int) -> int:
         rows: tuple[int, ...] = tables.layers.value("op_rows", layer)
         if len(rows) == 1:
             return rows[0]
@@ -439,12 +574,14 @@ def passes_named(rows: tuple[int, ...], token: str) -> tuple[int, ...]:
         return rows
     if token == "last":
         return rows[-1:]
-    return rows[int(token) - 1 : int(token)] if token.isdigit() and int(token) else ()
+    return rows[int(token) - 1 : int(token)] if is_count(token) and int(token) else ()
 
 
 @attrs.frozen(repr=False)
 class Contains(Term):
     """Ops whose label contains a text, whatever its case; the raw label where the text speaks of it."""
+
+    word: ClassVar[str] = "contains"
 
     text: str
 
@@ -465,7 +602,7 @@ class Contains(Term):
             return self.text.lower() in facts.raw_label.lower()
         return None if self.undecided else self.text.lower() in facts.layer_type.lower()
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         text = self.text.lower()
         labels = tables.ops.column("raw_label" if self.is_raw else "label")
         return {row for row, label in enumerate(labels) if text in label.lower()}
@@ -477,6 +614,8 @@ class Contains(Term):
 @attrs.frozen(repr=False)
 class Regex(Term):
     """Ops in whose label a pattern is found; in the raw label where the pattern speaks of it."""
+
+    word: ClassVar[str] = "regex"
 
     pattern: str
 
@@ -497,7 +636,7 @@ class Regex(Term):
             return None
         return re.search(self.pattern, facts.raw_label if self.is_raw else facts.layer_type) is not None
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         search = re.compile(self.pattern).search
         labels = tables.ops.column("raw_label" if self.is_raw else "label")
         return {row for row, label in enumerate(labels) if search(label)}
@@ -510,6 +649,8 @@ class Regex(Term):
 class Where(Term):
     """Ops for which a predicate holds."""
 
+    word: ClassVar[str] = "where"
+
     predicate: Callable[[Any], Any]
     name_hint: str | None = None
 
@@ -518,14 +659,46 @@ class Where(Term):
         return True
 
     def live(self, facts: LiveFacts) -> Verdict:
-        return bool(self.predicate(facts))
+        try:
+            return bool(self.predicate(facts))
+        except NotYetKnown:
+            return None
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
         return {row for row in range(len(tables.ops)) if self.predicate(record(row))}
 
     def __repr__(self) -> str:
         name = self.name_hint or getattr(self.predicate, "__qualname__", type(self.predicate).__qualname__)
         return f"where({name})"
+
+
+@attrs.frozen(repr=False)
+class GradientOf(Selector):
+    """The gradients of what a selector matches, which a backward pass makes."""
+
+    word: ClassVar[str] = "grad"
+
+    of: Selector
+
+    def parts(self) -> tuple[Selector, ...]:
+        return (self.of,)
+
+    def live(self, facts: LiveFacts) -> Verdict:
+        raise self.unavailable()
+
+    def found(self, tables: Tables, record: Record) -> set[int]:
+        raise self.unavailable()
+
+    def unavailable(self) -> SelectionError:
+        return SelectionError(
+            code="gradient_sites_unavailable",
+            problem=f"{self!r} asks for gradients, and no backward pass was recorded",
+            remedy="ask for the activation, without grad(); gradients arrive with a later version (CHANGELOG.md)",
+            selector=repr(self),
+        )
+
+    def __repr__(self) -> str:
+        return f"grad({self.of!r})"
 
 
 # -- what people call
@@ -588,6 +761,18 @@ def where(predicate: Callable[[Any], Any], *, name_hint: str | None = None) -> S
     return Where(predicate, name_hint)
 
 
+def grad(site: Selector | str) -> Selector:
+    """The gradient of a site: ``grad("relu_1_2")``, ``grad(tl.module("encoder"))``.
+
+    Args:
+        site: A selector, or a label.
+
+    It combines with other selectors. A trace without backward records refuses to resolve it, with
+    ``gradient_sites_unavailable``.
+    """
+    return GradientOf(selector_argument(site, "grad"))
+
+
 def output(slot: int | str) -> Selector:
     """One result of calls that return several: ``module("lstm") & output(0)``, ``output("values")``."""
     return Output(slot_argument(slot))
@@ -604,13 +789,19 @@ def slot_argument(given: object) -> int | str:
     )
 
 
+def selector_argument(given: object, name: str) -> Selector:
+    """A selector, or the label a string names, as an argument."""
+    return given if isinstance(given, Selector) else Label(text_argument(given, name))
+
+
 def text_argument(given: object, name: str, code: str = "selector_argument_type_invalid") -> str:
     if isinstance(given, str):
         return given
     raise SelectorTypeError(
         code=code,
         problem=f"{name}() was given {type(given).__name__}",
-        remedy=f"pass a string to {name}()",
+        remedy=f"pass a string to {name}()"
+        + ("" if name not in ("grad", "preceded_by", "followed_by") else ", or a selector"),
         received_type=type(given).__name__,
     )
 

@@ -100,6 +100,19 @@ class Vocabulary:
         return self.modules[number].address if number < len(self.modules) else f"~{number}"
 
 
+def names_of_modules(modules: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
+    """Address by every name of a module, from the address and the other names of each; the root's comes first."""
+    found: dict[str, str] = {}
+    root: str | None = None
+    for address, aliases in modules:
+        root = address if root is None else root
+        for name in (address, *aliases):
+            found.setdefault(name, address)
+    if root is not None:
+        found.setdefault("", root)
+    return found
+
+
 def model_described(
     words: Vocabulary,
     at: int,

@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from projections.selector import Selector, contains, func, in_module, label, module, output, regex, where
+    from projections.nearby import followed_by, preceded_by
+    from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
     from torchlens import errors, options, testing, validation
     from torchlens.api import trace, wrapped
     from torchlens.ending import postmortem
@@ -41,7 +42,9 @@ __all__ = [
     "__version__",
     "contains",
     "errors",
+    "followed_by",
     "func",
+    "grad",
     "in_module",
     "label",
     "load",
@@ -50,6 +53,7 @@ __all__ = [
     "options",
     "output",
     "postmortem",
+    "preceded_by",
     "regex",
     "reproject",
     "testing",
@@ -79,7 +83,9 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "__version__": ("torchlens.version", "VERSION"),
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),
+    "followed_by": ("projections.nearby", "followed_by"),
     "func": ("projections.selector", "func"),
+    "grad": ("projections.selector", "grad"),
     "in_module": ("projections.selector", "in_module"),
     "label": ("projections.selector", "label"),
     "load": ("torchlens.journal_view", "load"),
@@ -88,6 +94,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "options": ("torchlens.options", None),
     "output": ("projections.selector", "output"),
     "postmortem": ("torchlens.ending", "postmortem"),
+    "preceded_by": ("projections.nearby", "preceded_by"),
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
     "testing": ("torchlens.testing", None),

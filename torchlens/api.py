@@ -23,7 +23,7 @@ from torchlens.capture.keeping import Holding
 from torchlens.capture.model import FunctionModel, address_of
 from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
-from torchlens.errors import CompatibilityError, ConfigurationError, SelectionError, TorchLensWarning
+from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown, SelectionError, TorchLensWarning
 from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
 from torchlens.given_up import error_of
 from torchlens.lookup import is_number
@@ -252,6 +252,8 @@ def _save(save: Any, root: nn.Module) -> Selector | bool:
 
 def _one_save(item: Any, root: nn.Module) -> Selector:
     if isinstance(item, Selector):
+        if item.names_gradients:
+            raise unavailable("a selector of gradients in save")
         return item
     if isinstance(item, str) and item not in ("", "all", "none"):
         return _named(item, root)
@@ -315,11 +317,11 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
             raise _not_live(stop)
         return Stop(text=stop, matches=lambda facts: facts.func_name == stop)
     if isinstance(stop, Selector):
-        if stop.needs_labels:
+        if stop.needs_labels or stop.waits_for_end or stop.ahead or stop.names_gradients:
             raise _not_live(repr(stop))
         return _stop_at(stop, repr(stop))
     if callable(stop):
-        return Stop(text=_text(stop), matches=checked(stop), exploratory=True)
+        return _exploratory(stop, _text(stop))
     raise ConfigurationError(
         code="stop_after_type_invalid",
         problem=f"stop_after= got {type(stop).__name__}",
@@ -329,13 +331,31 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
 
 
 def _stop_at(selector: Selector, text: str) -> Stop:
-    return Stop(text=text, matches=lambda facts: asked(selector, facts) is True)
+    def matches(facts: Facts) -> bool:
+        answer = asked(selector, facts)
+        if answer is None and not selector.names_modules:  # a predicate in it reads what is not known yet
+            raise _not_live(text)
+        return answer is True
+
+    return Stop(text=text, matches=matches)
+
+
+def _exploratory(predicate: Callable[[Facts], Any], text: str) -> Stop:
+    ask = checked(predicate)
+
+    def matches(facts: Facts) -> bool:
+        try:
+            return ask(facts)
+        except NotYetKnown as exc:
+            raise _not_live(text) from exc
+
+    return Stop(text=text, matches=matches, exploratory=True)
 
 
 def _not_live(text: str) -> ConfigurationError:
     return ConfigurationError(
         code="stop_after_site_not_live",
-        problem=f"{text} needs final labels, which exist only when the forward has ended",
+        problem=f"{text} is not known as an op returns: it needs final labels, or what runs afterwards",
         remedy="pass a module address, a function name, tl.func(...) or a predicate",
         site=text,
     )

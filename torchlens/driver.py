@@ -38,8 +38,6 @@ from journal.events import (
     Value,
 )
 from journal.protocol import Journal, StreamWriter
-from projections import Projector
-from projections.labels import layer_type
 from projections.selector import Selector
 from torchlens import collector, compat
 from torchlens.capture import wrap
@@ -53,16 +51,22 @@ from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.errors import CaptureError, SelectionError, message_of
+from torchlens.facade import Trace
 from torchlens.given_up import Why, problem_of
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
+from torchlens.records import Op
 from torchlens.requested import unmatched
-from torchlens.source import StreamSource
 from torchlens.version import VERSION
 
 __all__ = ["BACKEND", "Captured", "Request", "capture", "wrapped"]
 
 BACKEND: Final = "torch"
+
+LATER: Final = frozenset(name for name in dir(Op) if not name.startswith("_")) - {
+    *("out", "grad", "grads", "gradient_records", "input_activations", "trace", "row", "read", "about", "table_name")
+}
+"""What a predicate may ask of a finished op: all it tells but values."""
 
 
 @attrs.define(slots=True, frozen=True)
@@ -202,7 +206,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     described = describe(request.model, also_called=request.also_called)
     writer.append(described.event)
     keeper = _keeper(writer, request, on_disk=journal.path is not None)
-    plan = Plan(request.save, described.addresses, layer_type, request.stop)
+    plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
     recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
     captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions))
     with seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
@@ -213,12 +217,15 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             try:
                 with compat.NoTorchFunction():
                     _take_inputs(recorder, request, args, kwargs, paths, parameters)
+                if recorder.halt is not None:
+                    raise recorder.halt
                 captured.output = _called(recorder, request.forward, args, kwargs)
                 with compat.NoTorchFunction():
                     _returned(recorder, captured.output)
             except Halt as halt:
-                captured.stopped = True
                 writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
+                with compat.NoTorchFunction():
+                    recorder.ended(halt.results)
             except GivenUp as given_up:
                 exception = path_of(CaptureError)
                 writer.append(ForwardRaised(exception=exception, message=problem_of(given_up.why)))
@@ -229,6 +236,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
             captured.handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
+    captured.stopped = plan.stopping is not None
     _settle(journal, writer, recorder, plan, captured)
     captured.kept_any = keeper.kept_any
     captured.given_up = recorder.leaving
@@ -391,12 +399,14 @@ def _forward_of(request: Request) -> Callable[..., Any]:
 
 def _returned(recorder: Recorder, result: Any) -> None:
     """Say what the forward returned, with the tensors in it, also those inside a cache object."""
-    outputs: list[int] = []
+    outputs: list[tuple[int, Tensor]] = []
     paths: list[tuple[Any, ...]] = []
     for path, tensor in leaves(result, deep=True):
-        outputs.append(recorder.returned(tensor))
+        outputs.append((recorder.returned(tensor), tensor))
         paths.append(path)
-    recorder.note(ForwardReturned(result=encode(result, _nothing), outputs=tuple(outputs), paths=tuple(paths)))
+    values = tuple(value for value, _ in outputs)
+    recorder.note(ForwardReturned(result=encode(result, _nothing), outputs=values, paths=tuple(paths)))
+    recorder.ended(outputs)
 
 
 def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Plan, captured: Captured) -> None:
@@ -407,13 +417,13 @@ def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Pl
             writer.append(PayloadKept(value=Value(value), payload=payload))
     undecided = recorder.held - plan.kept_at_exit.keys()
     if plan.selector is not None and undecided:
-        tables = Projector(StreamSource(journal, writer.stream)).tables()
-        values = tables.ops.column("value")
+        finished = Trace(journal, writer.stream)
+        values = finished.table("ops").column("value")
         try:
-            rows = plan.selector.rows(tables)
+            rows = plan.selector.rows(finished.tables, finished.records)
         except SelectionError as refused:  # a label of several passes, say: the request's fault, told when all is over
             captured.error = captured.error or refused
             rows = ()
         recorder.settle(values[row] for row in rows)
-        captured.unmatched = tuple(unmatched(plan.selector, tables))
+        captured.unmatched = tuple(unmatched(plan.selector, finished.tables))
     writer.append(CaptureSettled(torch_restored=not wrap.wrappers().installed or bool(_kept_on)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from journal.errors import Coded, IllegalTransition, JournalCorrupt, JournalError, TorchLensError
-from projections.errors import EncodingError, SelectionError, SelectorTypeError
+from projections.errors import EncodingError, NotYetKnown, SelectionError, SelectorTypeError
 
 __all__ = [
     "AmbiguousOpLookupError",
@@ -23,6 +23,7 @@ __all__ = [
     "JournalCorrupt",
     "JournalError",
     "LookupRefused",
+    "NotYetKnown",
     "PayloadUnavailableError",
     "ReplayRefused",
     "SaveBudgetExceededError",

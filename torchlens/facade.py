@@ -407,7 +407,7 @@ class Trace(View):
         if isinstance(key, str):
             return self.found(self.index().find(key))
         if isinstance(key, Selector):
-            return Selection(self, key.rows(self.tables, self.op_at), repr(key))
+            return Selection(self, key.rows(self.tables, self.records), repr(key))
         return self.ops[key]
 
     def __contains__(self, key: object) -> bool:
@@ -552,8 +552,10 @@ class Trace(View):
     def record(self, table: str, row: int) -> Record:
         return RECORDS[table](self, row)
 
-    def op_at(self, row: int) -> Op:
-        return Op(self, row)
+    @property
+    def records(self) -> OpRecords:
+        """What predicates are asked about."""
+        return OpRecords(self)
 
     def found(self, found: Found) -> Record | Selection:
         if found.every:
@@ -571,6 +573,19 @@ class Trace(View):
     def _repr_html_(self) -> str:
         text = repr(self) if self.is_cleaned_up else self.summary()
         return f"<pre>{html.escape(text)}</pre>"
+
+
+class OpRecords:
+    """The op of a row, and of a row on an island, as predicates of selectors are asked about them."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def __call__(self, row: int) -> Op:
+        return Op(self.trace, row)
+
+    def islands(self, row: int) -> Op:
+        return Orphan(self.trace, row)
 
 
 class TraceCaptureError(CaptureError, RuntimeError):

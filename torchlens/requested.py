@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from projections import CaptureTables
-from projections.selector import AnyOf, LiveFacts, Record, Selector, Term, Verdict
+from projections.selector import AnyOf, LiveFacts, Record, Selector, Tables, Term, Verdict
 from torchlens.errors import LookupRefused
 from torchlens.lookup import Door, Index
 
@@ -46,7 +46,9 @@ class AtPosition(Requested):
 
     position: int
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
+        if not isinstance(tables, CaptureTables):  # what is on an island has no place in trace.ops
+            return set()
         count = len(tables.ops)
         return {self.position % count} if -count <= self.position < count else set()
 
@@ -60,7 +62,9 @@ class Named(Requested):
 
     text: str
 
-    def found(self, tables: CaptureTables, record: Record) -> set[int]:
+    def found(self, tables: Tables, record: Record) -> set[int]:
+        if not isinstance(tables, CaptureTables):
+            return set()
         index = Index(tables)
         canonical = index.canonical(self.text)
         for key, door in ((canonical, index.door), (canonical.casefold(), index.folded_door)):

@@ -6,20 +6,36 @@ import copy
 import re
 from typing import Any
 
-import attrs
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.events import Event
 from projections import CaptureTables, Projector, Selector
-from projections.errors import SelectionError, SelectorTypeError
-from projections.selector import contains, func, in_label_form, in_module, label, module, output, regex, where
+from projections.errors import NotYetKnown, SelectionError, SelectorTypeError
+from projections.nearby import followed_by, preceded_by
+from projections.selector import (
+    Place,
+    Tables,
+    contains,
+    func,
+    grad,
+    in_label_form,
+    in_module,
+    label,
+    module,
+    output,
+    place_of,
+    regex,
+    where,
+)
 from tests.projections.making import Made, labels, source_of
 from tests.strategies import capture_streams
 
 names = st.sampled_from(["relu", "add", "__add__", "add_", "chunk", "linear", "flatten", "gelu", "identity", "none"])
-addresses = st.sampled_from(["self", "m1", "m1:1", "m1:2", "m2", "m1.m2", "m3:1", "nowhere"])
+addresses = st.sampled_from(
+    ["self", "self:1", "self:last", "m1", "m1:1", "m1:02", "m1:last", "m2:all", "m1.m2", "m3:1", "no"]
+)
 texts = st.sampled_from(["relu", "ADD", "1", "_1", ":1", "relu_1", "in", "add_3_raw", "out"])
 patterns = st.sampled_from(["relu", "^add|chunk", "_1$", ":2", r"relu_\d", "^relu_", "_5_raw"])
 
@@ -46,6 +62,8 @@ selectors = st.recursive(
         st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
         st.tuples(inner, inner).map(lambda pair: pair[0] - pair[1]),
         inner.map(lambda one: ~one),
+        st.tuples(inner, st.integers(0, 4)).map(lambda pair: preceded_by(pair[0], within=pair[1])),
+        st.tuples(inner, st.integers(0, 4)).map(lambda pair: followed_by(pair[0], within=pair[1])),
     ),
     max_leaves=5,
 )
@@ -55,24 +73,57 @@ def tables_of(events: list[Event]) -> CaptureTables:
     return Projector(source_of(events)).tables()
 
 
-@attrs.frozen
 class Facts:
-    """What the capturing side knows of an op that has just run."""
+    """What the capturing side knows of an op: as it returned, or when the forward has ended.
 
-    func_name: str
-    layer_type: str
-    modules: tuple[str, ...]
-    output_of: tuple[str, ...]
-    multi_output_index: int | None
-    raw_label: str
+    Args:
+        tables: The finished tables, of which only what is known then is told.
+        row: The op.
+        at_end: Whether the forward has ended.
+    """
+
+    def __init__(self, tables: Tables, row: int, *, at_end: bool) -> None:
+        self.tables = tables
+        self.row = row
+        self.at_end = at_end
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in TOLD:
+            raise NotYetKnown(code="fact_not_live", problem=name, remedy="wait")
+        return self.tables.ops.value(name, self.row)
+
+    @property
+    def output_of(self) -> tuple[str, ...]:
+        """Labels of the calls that returned it, the root's own left out; also for what is on an island."""
+        forward = self.tables.forward
+        calls = [call for call, rows in enumerate(forward.calls.outputs) if call and self.row in rows]
+        return tuple(forward.call_labels[call] for call in calls) if self.at_end else ()
+
+    def place(self, address: str) -> Place:
+        return place_of(address, self.tables.aliases)
+
+    @property
+    def ran(self) -> list[tuple[int, Facts]]:
+        """Everything that ran, in order, with the event that each came of."""
+        kept = self.tables.kept
+        rows = [(side, row) for side in (kept, kept.islands) for row in range(len(side.ops)) if side.forward.is_op[row]]
+        rows.sort(key=lambda one: one[0].forward.rows.ordinal[one[1]])
+        return [(side.forward.rows.event[row], Facts(side, row, at_end=self.at_end)) for side, row in rows]
+
+    @property
+    def event(self) -> int:
+        return self.tables.forward.rows.event[self.row]
+
+    def before(self, count: int) -> list[Facts]:
+        earlier = [one for event, one in self.ran if event < self.event]
+        return earlier[max(0, len(earlier) - count) :]
+
+    def after(self, count: int) -> tuple[list[Facts], bool]:
+        later = [one for event, one in self.ran if event > self.event]
+        return (later[:count], True) if self.at_end else ([], not count)
 
 
-def facts_of(tables: CaptureTables, row: int, *, returned: bool) -> Facts:
-    read = {field.name: None for field in attrs.fields(Facts)}
-    del read["output_of"]
-    known = {name: tables.ops.value(name, row) for name in read}
-    output_of = tables.ops.value("output_of_module_calls", row) if returned else ()
-    return Facts(output_of=output_of, **known)
+TOLD = ("func_name", "layer_type", "modules", "multi_output_index", "multi_output_name", "raw_label", "is_output")
 
 
 @given(capture_streams(), selectors, selectors, selectors)
@@ -93,24 +144,18 @@ def test_combinations_are_set_algebra(events: list[Event], a: Selector, b: Selec
 def test_a_live_answer_is_never_taken_back(events: list[Event], selector: Selector) -> None:
     tables = tables_of(events)
     matched = set(selector.rows(tables))
-    inside = tables.ops.column("modules")
-    for row, left in enumerate(tables.ops.column("output_of_module_calls")):
-        # A value that a module returns without having made it is known only once it was returned.
-        if set(left) <= set(inside[row]) and not tables.ops.value("is_output", row):
-            answer = selector.live(facts_of(tables, row, returned=False))
-            assert answer is None or answer == (row in matched)
+    for row in range(len(tables.ops)):
+        answer = selector.live(Facts(tables, row, at_end=False))
+        assert answer is None or answer == (row in matched)
 
 
 @given(capture_streams(), selectors)
-def test_a_selector_that_needs_no_labels_is_decided_once_values_were_returned(
-    events: list[Event], selector: Selector
-) -> None:
-    assume(not selector.needs_labels)
+def test_only_labels_leave_a_selector_undecided_at_the_end(events: list[Event], selector: Selector) -> None:
     tables = tables_of(events)
     matched = set(selector.rows(tables))
     for row in range(len(tables.ops)):
-        answer = selector.live(facts_of(tables, row, returned=True))
-        assert answer == (row in matched) or (answer is None and selector.names_modules)
+        answer = selector.live(Facts(tables, row, at_end=True))
+        assert answer == (row in matched) or (answer is None and selector.needs_labels)
 
 
 @given(selectors)
@@ -150,6 +195,11 @@ def looped() -> CaptureTables:
         (module("fc:last"), "relu_1_2:2"),
         (module("self"), "output_1"),
         (module("fc:3"), ""),
+        (module("fc:all"), "relu_1_2:1 relu_1_2:2"),
+        (module("fc:02"), "relu_1_2:2"),
+        (module("fc:\u00b2"), ""),
+        (in_module("head:last"), "linear_1_1:2 relu_1_2:2"),
+        (in_module(":1") & func("add"), "add_1_3"),
         (in_module("fc:1"), "linear_1_1:1 relu_1_2:1"),
         (in_module("fc.act"), "relu_1_2:1 relu_1_2:2"),
         (label("add_1_3"), "add_1_3"),
@@ -185,7 +235,7 @@ def test_a_predicate_may_be_asked_about_the_readers_own_records() -> None:
     [
         (func("relu"), False, False),
         (module("fc"), False, True),
-        (module("self"), True, True),
+        (module("self"), False, True),
         (in_module("fc"), False, False),
         (label("relu_1_2"), True, False),
         (label("relu_4_raw"), False, False),
@@ -194,7 +244,12 @@ def test_a_predicate_may_be_asked_about_the_readers_own_records() -> None:
         (regex("^conv|linear"), False, False),
         (regex("_2$"), True, False),
         (output(0), False, False),
-        (output("values"), True, False),
+        (output("values"), False, False),
+        (module("fc:last"), True, True),
+        (in_module("fc:last"), True, False),
+        (preceded_by("relu_1_2"), True, False),
+        (preceded_by(func("relu")), False, False),
+        (followed_by(module("fc"), within=3), False, True),
         (func("relu") | ~label("relu_1_2"), True, False),
     ],
     ids=repr,
@@ -204,13 +259,50 @@ def test_a_selector_knows_what_it_must_wait_for(selector: Selector, needs_labels
     assert selector.names_modules is names_modules
 
 
-def test_a_module_is_undecided_while_it_runs_and_decided_when_it_returns() -> None:
-    running = Facts("relu", "relu", ("fc:1", "fc.act:1"), (), None, "relu_3_raw")
+def test_a_module_is_undecided_until_it_returns_or_can_no_longer() -> None:
+    tables = looped()
+    row = labels(tables).index("relu_1_2:1")
+    running, ended = Facts(tables, row, at_end=False), Facts(tables, row, at_end=True)
     assert module("fc").live(running) is None
-    assert module("fc").live(attrs.evolve(running, output_of=("fc.act:1", "fc:1"))) is True
-    assert module("other").live(running) is False
+    assert module("fc").live(ended) is True
+    assert module("fc:2").live(running) is None
+    assert module("fc:2").live(ended) is False
+    assert module("fc:last").live(ended) is None
     assert (module("fc") & func("linear")).live(running) is False
     assert (module("fc") | func("relu")).live(running) is True
+
+
+def test_a_label_of_another_type_is_told_at_once() -> None:
+    tables = looped()
+    relu = Facts(tables, labels(tables).index("relu_1_2:1"), at_end=False)
+    assert label("relu_1_2:2").live(relu) is None
+    assert label("linear_1_1").live(relu) is False
+    assert label("not a label").live(relu) is False
+
+
+def test_what_is_nearby_is_counted_in_calls_that_ran() -> None:
+    """The loop is linear relu linear relu, then an add, then a max with two results, then the output."""
+    tables = looped()
+
+    def found(selector: Selector) -> str:
+        return " ".join(labels(tables)[row] for row in selector.rows(tables))
+
+    assert found(preceded_by(func("add"))) == "max_1_4 max_2_5"
+    assert found(preceded_by(func("max"))) == "output_1"
+    assert found(func("relu") & preceded_by(func("relu"), within=2)) == "relu_1_2:2"
+    assert found(func("linear") & followed_by(func("add"), within=2)) == "linear_1_1:2"
+    assert found(func("linear") & followed_by(func("add"), within=1)) == ""
+    assert found(followed_by(func("linear"), within=0)) == ""
+    assert found(func("relu") & followed_by(preceded_by(func("linear")) & func("relu"), within=2)) == "relu_1_2:1"
+
+
+def test_an_op_on_an_island_ran_too() -> None:
+    made = Made({})
+    x = made.op("linear", made.input("x"))
+    made.op("dead")
+    tables = made.returns(made.op("relu", x)).tables()
+    assert [labels(tables)[row] for row in (func("relu") & preceded_by(func("dead"))).rows(tables)] == ["relu_1_2"]
+    assert (func("relu") & preceded_by(func("linear"))).rows(tables) == ()
 
 
 def test_a_selector_shows_how_it_was_built() -> None:
@@ -256,6 +348,8 @@ def test_a_bare_label_of_several_passes_is_refused() -> None:
         (lambda: module(3), "selector_argument_type_invalid"),
         (lambda: where("relu"), "selector_predicate_type_invalid"),
         (lambda: output(1.5), "selector_output_type_invalid"),
+        (lambda: grad(3), "selector_argument_type_invalid"),
+        (lambda: preceded_by(3), "selector_argument_type_invalid"),
     ],
 )
 def test_the_wrong_type_is_refused(make: Any, code: str) -> None:
@@ -267,3 +361,35 @@ def test_the_wrong_type_is_refused(make: Any, code: str) -> None:
 def test_a_bad_pattern_is_refused_when_the_selector_is_made() -> None:
     with pytest.raises(re.error):
         regex("(")
+
+
+@pytest.mark.parametrize("make", [preceded_by, followed_by])
+@pytest.mark.parametrize("within", [-1, 1025, 1.0, True, None])
+def test_a_look_back_beyond_its_bound_is_refused(make: Any, within: Any) -> None:
+    with pytest.raises(SelectionError) as refused:
+        make("relu_1_1", within=within)
+    assert code_of(refused) == "lookback_invalid"
+
+
+def test_a_look_inside_a_look_counts_for_both() -> None:
+    assert preceded_by(preceded_by("relu_1", within=24), within=1000).behind == 1024
+    with pytest.raises(SelectionError) as refused:
+        preceded_by(preceded_by("relu_1", within=25), within=1000)
+    assert code_of(refused) == "lookback_invalid"
+
+
+@pytest.mark.parametrize("selector", [grad("relu_1_2"), grad(func("relu")) | "relu_1_2:1", func("a") - grad("b")])
+def test_gradients_of_a_forward_are_refused(selector: Selector) -> None:
+    assert selector.names_gradients
+    with pytest.raises(SelectionError) as refused:
+        selector.rows(looped())
+    assert code_of(refused) == "gradient_sites_unavailable"
+
+
+def test_a_long_union_is_not_deep() -> None:
+    selector = label("relu_1_2:1")
+    for number in range(5000):
+        selector = selector | f"sub_{number}"
+    assert selector.rows(looped()) == label("relu_1_2:1").rows(looped())
+    assert "sub_4999" in repr(selector)
+    assert ("a_1" | label("b_1")) | "c_1" == "a_1" | (label("b_1") | "c_1")

@@ -29,10 +29,11 @@ class DescribedModel:
     """A model's modules, parameters and buffers, each numbered by position."""
 
     modules: list[nn.Module]
-    addresses: list[str]
+    names: list[tuple[str, tuple[str, ...]]]  # address and other names of each module
     parameters: list[Tensor]
     buffers: list[Tensor]
     buffer_names: list[tuple[int, str]]  # module number and attribute of each buffer, first name first
+    buffer_addresses: list[str]
     event: ModelDescribed
 
 
@@ -105,10 +106,11 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
                         held[1].append(prefix + name)
     return DescribedModel(
         modules=modules,
-        addresses=addresses,
+        names=[(row[0], row[5]) for row in rows],
         parameters=[tensor for tensor, _ in parameters.values()],
         buffers=[tensor for tensor, _ in buffers.values()],
         buffer_names=places,
+        buffer_addresses=[names[0] for _, names in buffers.values()],
         event=ModelDescribed(
             modules=tuple(rows),
             parameters=tuple(parameter_row(n[0], t, tuple(n[1:])) for t, n in parameters.values()),

@@ -6,7 +6,8 @@ a module will return, answers "not yet": the value is held until the forward has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
@@ -14,8 +15,11 @@ from torch import Tensor
 
 from journal.events import PayloadRef
 from projections.selector import Selector, Verdict
+from torchlens.capture.facts import TOLD, Facts, Known
 from torchlens.capture.functions import Function
 from torchlens.errors import ConfigurationError, TorchLensError
+
+__all__ = ["NEVER", "Facts", "Plan", "Stop", "asked", "checked"]
 
 NEVER: Final = False
 
@@ -25,32 +29,6 @@ class Running(Protocol):
 
     call: int
     stack: list[tuple[int, int]]
-
-
-@attrs.define(slots=True, frozen=True)
-class Facts:
-    """What is known of an op as it returns; a selector and a predicate see this and no tensor value.
-
-    Attributes:
-        func_name: Name of the wrapped function, such as ``relu``.
-        layer_type: The name as labels spell it.
-        modules: Labels of the enclosing module calls, outermost first, without the root.
-        output_of: Labels of the module calls this value has been returned from so far.
-        multi_output_index: Position among the results of one call; None for a single result.
-        raw_label: ``{layer_type}_{ordinal}_raw``.
-        shape, dtype, device, requires_grad: Of the result; dtype and device as words, ``"float32"``, ``"cpu"``.
-    """
-
-    func_name: str
-    layer_type: str
-    modules: tuple[str, ...]
-    output_of: tuple[str, ...]
-    multi_output_index: int | None
-    raw_label: str
-    shape: tuple[int, ...]
-    dtype: str
-    device: str
-    requires_grad: bool
 
 
 @attrs.define(slots=True, frozen=True)
@@ -71,146 +49,221 @@ class Stop:
 class Plan:
     """Decides per value whether its payload is kept, and per op whether to stop.
 
+    A value that may yet be wanted is held. Wanting it is asked again when a module returns it and when what it waits
+    for has run; what a module only might return is not held for that, since the module hands the value over then.
+
     Args:
         save: True keeps everything, False nothing; a selector what it matches.
-        addresses: Module addresses by number.
-        layer_type_of: Spelling of a function name in labels.
+        modules: Address and other names of each module, by number.
+        buffers: Address of each buffer, by number.
+        later: Names of what the finished op tells and an op that has just run may not.
         stop: Where to leave the forward, if anywhere.
     """
 
     __slots__ = (
-        "_addresses",
         "_by_place",
-        "_call_counts",
-        "_call_labels",
         "_facts_vary",
-        "_found",
-        "_layer_type_of",
-        "_made",
+        "_known",
         "_save",
+        "_shown",
         "_stop",
-        "at_exit",
+        "_waiting",
         "constant",
         "everything",
+        "kept",
         "kept_at_exit",
         "simple",
         "stop",
-        "tracks_calls",
+        "stopping",
     )
 
     def __init__(
         self,
         save: Selector | bool,
-        addresses: Sequence[str],
-        layer_type_of: Callable[[str], str],
+        modules: Sequence[tuple[str, Sequence[str]]],
+        buffers: Sequence[str],
+        later: Container[str],
         stop: Stop | None = None,
     ) -> None:
+        selector = None if isinstance(save, bool) else save
+        looks_around = stop is not None or (selector is not None and bool(selector.ahead or selector.behind))
+        remembers = stop is not None or (selector is not None and selector.names_modules)
         self._save = save
-        self._addresses = list(addresses)
-        self._layer_type_of = layer_type_of
+        self._known = Known(modules, buffers, later, remembers=remembers, looks_around=looks_around)
         self._stop = stop
         self._by_place: dict[tuple[Any, ...], Verdict] = {}
-        self._call_labels: dict[int, str] = {}
-        self._call_counts: dict[int, int] = {}
-        self._found: dict[str, int] = {}
-        self._made: dict[int, Facts] = {}  # by value, where a module's return may be asked about
-        self.simple = isinstance(save, bool)
-        self.tracks_calls = not isinstance(save, bool) or stop is not None
+        self._shown: set[int] = set()  # values that several rows show
+        self._waiting: deque[Facts] = deque()  # ops that wait for others to run
+        self._facts_vary = selector is not None and (selector.needs_facts or remembers)
+        self.simple = isinstance(save, bool) and stop is None
         self.everything: Verdict = save if isinstance(save, bool) else False
         self.constant: Verdict = self.everything
-        self.stop = None if stop is None else stop.text
-        self.at_exit = None if isinstance(save, bool) or not save.names_modules else save
-        self._facts_vary = not isinstance(save, bool) and save.needs_facts
+        self.stop = "" if stop is None else stop.text
+        self.stopping: Facts | None = None  # the op after which the forward is to be left
+        self.kept: set[int] = set()  # values that were kept as they were made
         self.kept_at_exit: dict[int, PayloadRef | None] = {}  # None where only what was made of it was kept
 
     @property
     def selector(self) -> Selector | None:
         return None if isinstance(self._save, bool) else self._save
 
-    def source(self, kind: str, ordinal: int, tensor: Tensor) -> Verdict:
-        """Whether an input or a buffer version is kept."""
-        if isinstance(self._save, bool):
-            return self._save
-        return asked(self._save, _facts("none", kind, (), None, f"{kind}_{ordinal}_raw", tensor))
+    # -- modules
 
     def entered(self, number: int, call: int) -> None:
-        """A module call begins; its label is ``address:k``."""
-        count = self._call_counts[number] = self._call_counts.get(number, 0) + 1
-        self._call_labels[call] = f"{self._addresses[number] or 'self'}:{count}"
+        """A module call begins."""
+        self._known.entered(number, call)
 
     def discovered(self, class_name: str) -> None:
-        """A module that the model does not register gets the next number, and the name its records will have."""
-        count = self._found[class_name] = self._found.get(class_name, 0) + 1
-        self._addresses.append(f"~{class_name}_{count}")
+        """A module that the model does not register was called."""
+        self._known.discovered(class_name)
 
-    def verdict(self, running: Running, function: Function, slot: int | None, value: int, tensor: Tensor) -> Verdict:
+    # -- values as they are made
+
+    def source(
+        self,
+        kind: str,
+        running: Running,
+        value: int,
+        tensor: Tensor,
+        func_name: str = "none",
+        buffer: int | None = None,
+    ) -> Verdict:
+        """Whether an input or a buffer version is kept."""
+        if self.simple:
+            return self.everything
+        self._known.event()
+        return self._decided(self._known.source(kind, running.stack, value, tensor, func_name, buffer))
+
+    def unwatched(self, running: Running, node_class: str, value: int, tensor: Tensor) -> Verdict:
+        """Whether the result of a call that nobody watched is kept."""
+        if self.simple:
+            return self.everything
+        self._known.event()
+        return self._decided(self._known.unwatched(node_class, running.stack, value, tensor))
+
+    def verdict(
+        self,
+        running: Running,
+        function: Function,
+        slot: int | None,
+        value: int,
+        tensor: Tensor,
+        returned: tuple[Any, tuple[Any, ...]],
+        *,
+        wrote: bool,
+    ) -> Verdict:
+        """Whether a result of a call is kept.
+
+        Args:
+            running: Where the forward is.
+            function: What was called.
+            slot: Position among the results; None for the only one.
+            value: Its number.
+            tensor: The result.
+            returned: Template of what the call returned, and the path of the result in it.
+            wrote: The call wrote to memory that other tensors may stand for.
+        """
+        if not slot:
+            self._known.event()
+        if self._stop is None and not self._facts_vary:
+            place = (function, running.call, slot)
+            if place not in self._by_place:
+                facts = self._known.called(running.stack, function, slot, value, tensor, returned)
+                self._by_place[place] = self._decided(facts)
+            else:
+                self._known.rows += 1
+            found = self._by_place[place]
+            if found:
+                self.kept.add(value)
+            return found
+        return self._decided(self._known.called(running.stack, function, slot, value, tensor, returned), wrote=wrote)
+
+    def _decided(self, facts: Facts, *, wrote: bool = False) -> Verdict:
+        """Ask about an op that has just run whether to stop and what to do with its value."""
+        self._look_for_stop(facts)
+        if isinstance(self._save, bool):
+            return self._save
+        answer = self._answer(self._save, facts, wrote=wrote)
+        if answer is True:
+            self.kept.add(facts.value)
+        return answer
+
+    def _look_for_stop(self, facts: Facts) -> None:
+        if self._stop is not None and self.stopping is None and self._stop.matches(facts):
+            self.stopping = facts
+
+    def _answer(self, save: Selector, facts: Facts, *, wrote: bool = False) -> Verdict:
+        """Keep, hold, or neither: a value that only a module's return could make wanted comes by again then.
+
+        Not so what a call wrote: the module may return the same memory under another name.
+        """
+        answer = asked(save, facts)
+        if answer is not None:
+            return answer
+        if save.ahead:
+            self._waiting.append(facts)
+        elif save.names_modules and not wrote and not save.behind:
+            self._known.at_end = True
+            try:
+                return False if asked(save, facts) is False else None
+            finally:
+                self._known.at_end = False
+        return None
+
+    def due(self) -> Iterator[tuple[int, Verdict]]:
+        """Held values of which it has become known whether they are wanted: what they waited for has run."""
         save = self._save
         if isinstance(save, bool):
-            return save
-        if self._facts_vary or self.at_exit is not None:
-            return asked(save, self._facts_of(running, function, slot, value, tensor))
-        place = (function, running.call, slot)
-        if place in self._by_place:
-            return self._by_place[place]
-        found = asked(save, self._facts_of(running, function, slot, value, tensor))
-        self._by_place[place] = found
-        return found
+            return
+        while self._waiting and self._waiting[0].after(save.ahead)[1]:
+            facts = self._waiting.popleft()
+            answer = asked(save, facts)
+            if answer is True or (answer is False and facts.value not in self._shown):
+                yield facts.value, answer
 
-    def _facts_of(self, running: Running, function: Function, slot: int | None, value: int, tensor: Tensor) -> Facts:
-        known = self._made.get(value)
-        if known is not None:
-            return known
-        layer_type = self._layer_type_of(function.func_name)
-        modules = tuple(self._call_labels[call] for _, call in running.stack[1:])
-        raw_label = f"{layer_type}_{value + 1}_raw"
-        made = _facts(function.func_name, layer_type, modules, slot, raw_label, tensor)
-        if self.at_exit is not None or self.stop is not None:
-            self._made[value] = made
-        return made
+    # -- values as they are returned
 
-    def returned(self, running: Running, call: int, value: int, tensor: Tensor, *, untouched: bool) -> Facts:
-        """Facts of a value that a module call has just returned."""
-        label = self._call_labels[call]
-        made = self._made.get(value)
-        if made is None or untouched:  # handed on: the call itself is the op, ``identity``
-            modules = (*(self._call_labels[c] for _, c in running.stack[1:]), label)
-            made = _facts("identity", "identity", modules, None, "", tensor)
-        made = attrs.evolve(made, output_of=(*made.output_of, label))
-        self._made[value] = made
-        return made
+    def reread(self, value: int, writer: int) -> None:
+        """A tensor got a new number, since its memory was written by the call that made ``writer``."""
+        self._known.reread(value, writer)
 
-    def wants(self, facts: Facts) -> bool:
-        """Whether what a module call returned is wanted because of that module."""
-        return self.at_exit is not None and asked(self.at_exit, facts) is True
+    def left(
+        self, running: Running, call: int, given: Sequence[int], results: Sequence[tuple[int, Tensor]]
+    ) -> Iterator[tuple[int, Tensor | None, Verdict]]:
+        """What a module call has just returned, where something is to be done with it: kept, held, or let go of.
 
-    def stops(self, facts: Facts) -> bool:
-        """Whether to leave the forward here."""
-        return self._stop is not None and self._stop.matches(facts)
+        Args:
+            running: Where the forward is, the call left.
+            call: The call.
+            given: The values it was given.
+            results: The values it returned; of the root's own call none, since ``ended`` tells of those.
+        """
+        self._known.event()
+        for value, tensor in results:
+            if value < 0:
+                continue
+            made = self._known.handed_on(running.stack, call, value, tensor) if value in given else None
+            if made is not None:
+                self._shown.add(value)
+            facts = self._known.returned(call, value) or made
+            if facts is not None:
+                yield facts.value, tensor if facts.value == value else None, self._again(facts)
 
-    def stops_after(self, running: Running, function: Function, results: Sequence[tuple[int, Tensor]]) -> bool:
-        """Whether to leave the forward after the op with these results."""
-        many = len(results) > 1
-        return any(
-            self.stops(self._facts_of(running, function, slot if many else None, value, tensor))
-            for slot, (value, tensor) in enumerate(results)
-        )
+    def ended(self, results: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor | None, Verdict]]:
+        """The same of what the forward returned, or of where it was left."""
+        self._known.event()
+        for value, tensor in results:
+            if value >= 0:
+                self._shown.add(value)
+                yield value, tensor, self._again(self._known.output(value, tensor))
 
-
-def _facts(
-    func_name: str, layer_type: str, modules: tuple[str, ...], slot: int | None, raw_label: str, tensor: Tensor
-) -> Facts:
-    return Facts(
-        func_name,
-        layer_type,
-        modules,
-        (),
-        slot,
-        raw_label,
-        tuple(tensor.shape),
-        str(tensor.dtype).removeprefix("torch."),
-        str(tensor.device),
-        tensor.requires_grad,
-    )
+    def _again(self, facts: Facts) -> Verdict:
+        """``_answer`` of a value that came by before; what another row of it may want is not let go of."""
+        self._look_for_stop(facts)
+        if isinstance(self._save, bool):
+            return self._save
+        answer = self._answer(self._save, facts)
+        return None if answer is False and facts.value in self._shown else answer
 
 
 def asked(selector: Selector, facts: Facts) -> Verdict:
@@ -227,7 +280,7 @@ def asked(selector: Selector, facts: Facts) -> Verdict:
         raise ConfigurationError(
             code="predicate_evaluation_failed",
             problem=f"the predicate in {selector!r} raised {type(error).__name__}: {error}",
-            remedy=f"it is given what is known as the op returns: {', '.join(Facts.__slots__[:10])}",
+            remedy=f"it is given what is known as the op returns: {', '.join(TOLD)}",
             selector=repr(selector),
         ) from error
 
@@ -238,11 +291,13 @@ def checked(predicate: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
     def matches(facts: Facts) -> bool:
         try:
             answer = predicate(facts)
+        except TorchLensError:
+            raise
         except Exception as error:
             raise ConfigurationError(
                 code="predicate_evaluation_failed",
                 problem=f"the predicate raised {type(error).__name__}: {error}",
-                remedy=f"it is given what is known as the op returns: {', '.join(Facts.__slots__[:10])}",
+                remedy=f"it is given what is known as the op returns: {', '.join(TOLD)}",
             ) from error
         if not isinstance(answer, bool):
             raise ConfigurationError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic_ns
 from typing import Any, Final, Literal
 from weakref import ref
@@ -48,6 +48,7 @@ from projections.selector import Verdict
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, CallSites
 from torchlens.capture.changing import Changed, ChangingKeeper
+from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of, running_statistics
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.plan import NEVER, Plan
@@ -92,11 +93,15 @@ ONE_TENSOR: Final = (HOLE,)
 class Halt(BaseException):
     """Leaves the forward on purpose; the model's own ``except Exception`` does not catch it."""
 
-    def __init__(self, at: int, reason: str, outputs: tuple[int, ...]) -> None:
+    def __init__(self, at: int, reason: str, results: Sequence[tuple[int, Tensor]]) -> None:
         super().__init__(reason)
         self.at = at
         self.reason = reason
-        self.outputs = outputs
+        self.results = results  # the values that the forward was left with
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return tuple(value for value, _ in self.results)
 
 
 class GivenUp(BaseException):
@@ -142,6 +147,7 @@ class Recorder:
         "call",
         "calls",
         "first_node",
+        "halt",
         "held",
         "keeper",
         "leaving",
@@ -174,6 +180,7 @@ class Recorder:
         self.stack: list[tuple[int, int]] = []  # (module, call) from the root inwards
         self.nodes: dict[Any, int] = {}
         self.held: set[int] = set()  # values pinned until it is known whether they are wanted
+        self.halt: Halt | None = None  # an input is where to leave the forward
         self._pending = writer.pending
         self._chunk = writer.chunk_size
         self._functions: dict[Function, int] = {}
@@ -196,7 +203,7 @@ class Recorder:
         self.leaving: Any = None  # why the forward is left at the next row
         keeper.leave = self._leave_for
         self._made: list[Changed] = keeper.made if isinstance(keeper, ChangingKeeper) else []
-        self._follows = plan.stop is not None or isinstance(keeper, ChangingKeeper)  # something is done after each op
+        self._follows = not plan.simple or isinstance(keeper, ChangingKeeper)  # something is done after each op
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
         self.sites = CallSites(self._append, self._keep_source, Recorder.module_called.__code__)
 
@@ -318,13 +325,24 @@ class Recorder:
         inside = made_by is not None and compat.made_since(node, self.first_node)
         storage = self._resident_storage(tensor)
         value = self._reside(tensor, storage)
-        # What is no op has nothing made of it.
-        wanted = self.plan.constant if inside or not isinstance(self.keeper, ChangingKeeper) else False
+        is_row = made_by is not None and inside
+        if is_row:
+            wanted = self.plan.unwatched(self, str(made_by), value, tensor)
+        else:  # what is no op has nothing made of it
+            wanted = False if isinstance(self.keeper, ChangingKeeper) else self.plan.constant
         payload = self._payload(value, tensor, storage, wanted, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
         self._append((CONSTANT_SEEN, monotonic_ns(), value, made_by, inside, description))
         self.tell_made()
+        if is_row:
+            self._leave_if_asked(value, tensor)
         return value
+
+    def _leave_if_asked(self, value: int, tensor: Tensor) -> None:
+        """Leave the forward after the event just appended, if its value is where it was asked to."""
+        plan = self.plan
+        if plan.stopping is not None and plan.stopping.value == value:
+            raise Halt(self.writer.next_at() - 1, plan.stop, ((value, tensor),))
 
     def _resident_storage(self, tensor: Tensor) -> int | None:
         """Storage number of a tensor that outlives the forward, so that its address stays its own."""
@@ -354,10 +372,12 @@ class Recorder:
         value = self._reside(buffer, storage)
         if storage is not None:
             self._buffer_storages[storage] = buffer
-        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1, buffer), private=True)
+        wanted = self.plan.source("buffer", self, value, buffer, buffer=number)
+        payload = self._payload(value, buffer, storage, wanted, private=True)
         description = self._describe(buffer, storage, None, None, (), payload)
         self._append((BUFFER_SEEN, monotonic_ns(), value, number, version, description))
         self.tell_made()
+        self._leave_if_asked(value, buffer)
         return value
 
     # -- describing ------------------------------------------------------------------------------
@@ -459,7 +479,7 @@ class Recorder:
         """The payload of a value that a module has returned: of the one that was held when it was made, if it was."""
         storage = self._storage_number(value)
         if value not in self.keeper.pins:
-            return self._payload(value, tensor, storage, True)
+            return self._payload(value, tensor, storage, True, private=storage in self._lasting)
         self.paused += 1
         try:
             return self.keeper.keep_held(value, storage)
@@ -476,10 +496,12 @@ class Recorder:
         if storage is not None:
             self._lasting.discard(storage)  # a copy of ours
         value = self._label(tensor, storage)
-        payload = self._payload(value, tensor, storage, self.plan.source("input", value + 1, tensor))
+        payload = self._payload(value, tensor, storage, self.plan.source("input", self, value, tensor))
         description = self._describe(tensor, storage, None, None, (), payload)
         self.note(InputSeen(value=Value(value), path=path, was_parameter=was_parameter, description=description))
         self.tell_made()
+        if self.plan.stopping is not None and self.halt is None:  # left as soon as the forward has started
+            self.halt = Halt(self.writer.next_at() - 1, self.plan.stop, ((value, tensor),))
 
     # -- arguments -------------------------------------------------------------------------------
 
@@ -800,7 +822,17 @@ class Recorder:
             if storage is not None and function.func_name in SHARES_OUTSIDE:
                 self._expose(storage)
             keep = (
-                plan.everything if plan.simple else plan.verdict(self, function, slot if many else None, value, tensor)
+                plan.everything
+                if plan.simple
+                else plan.verdict(
+                    self,
+                    function,
+                    slot if many else None,
+                    value,
+                    tensor,
+                    (container, path),
+                    wrote=bool(written),
+                )
             )
             payload = None
             if keep is not NEVER:  # memory of the model's own may be written when the capture is over
@@ -829,22 +861,24 @@ class Recorder:
                 rng,
             )
         )
+        left_at = None if plan.stopping is None else self.writer.next_at() - 1
         if len(pending) >= self._chunk:
             self._full()
         if written:
             self._was_written(inputs, tensors, written, first)
         if self._follows:
-            self._followed(function, results, first)
+            self._followed(results, first, left_at)
 
-    def _followed(self, function: Function, results: tuple[tuple[tuple[Any, ...], Tensor], ...], first: int) -> None:
-        """What is done when a call has been recorded: tell what was made of its results, and stop."""
+    def _followed(self, results: tuple[tuple[tuple[Any, ...], Tensor], ...], first: int, left_at: int | None) -> None:
+        """What is done when a call has been recorded: keep what waited for it, tell what was made of it, and stop."""
+        plan = self.plan
+        if not plan.simple:
+            self._follow(plan.due())
         if self._made:
             self.tell_made()
-        plan = self.plan
-        if plan.stop is not None:
-            made = tuple((first + position, tensor) for position, (_, tensor) in enumerate(results))
-            if plan.stops_after(self, function, made):
-                raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value, _ in made))
+        if left_at is not None:
+            made = [(first + position, tensor) for position, (_, tensor) in enumerate(results)]
+            raise Halt(left_at, plan.stop, made)
 
     def tell_made(self) -> None:
         """Tell what was made of values that events tell of by now."""
@@ -884,7 +918,9 @@ class Recorder:
         value = self._reside(buffer, storage)
         if storage is not None:
             self._writers[storage] = value
-        payload = self._payload(value, buffer, storage, self.plan.source("buffer", value + 1, buffer), private=True)
+        func_name = "none" if how == "fused" else "identity"
+        wanted = self.plan.source("buffer", self, value, buffer, func_name, buffer=number)
+        payload = self._payload(value, buffer, storage, wanted, private=True)
         description = self._describe(buffer, storage, before, None, (), payload)
         self.note(
             BufferWritten(
@@ -898,6 +934,7 @@ class Recorder:
             )
         )
         self.tell_made()
+        self._leave_if_asked(value, buffer)
 
     # -- odd calls -------------------------------------------------------------------------------
 
@@ -1038,7 +1075,7 @@ class Recorder:
             self.writer.flush()
         self.call = call
         self.stack.append((number, call))
-        if self.plan.tracks_calls:
+        if not self.plan.simple:
             self.plan.entered(number, call)
         try:
             result = original(*args, **kwargs)
@@ -1063,27 +1100,61 @@ class Recorder:
             pending.append((LEFT, monotonic_ns(), call, shown, outputs))
         if len(pending) >= self._chunk:
             self._full()
-        if self.plan.tracks_calls:
-            self._module_exit(call, result, inputs, outputs)
+        if not self.plan.simple:
+            self._module_exit(number, call, result, inputs, outputs)
         return result
 
-    def _module_exit(self, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
+    def _module_exit(self, number: int, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
         """Keeps what a module returned, or leaves the forward, where the request names the module."""
-        plan = self.plan
-        stops = False
-        for _, tensor in leaves(result):
-            value = self.value_of(tensor)
-            if value is None or value < 0:
-                continue
-            facts = plan.returned(self, call, value, tensor, untouched=value in inputs)
-            if value not in plan.kept_at_exit and plan.wants(facts):
-                plan.kept_at_exit[value] = self._payload_of_held(value, tensor)
-            stops = stops or plan.stops(facts)
-        self.tell_made()
+        if number == 0:  # its results are outputs of the model, or, of a root that calls itself, no new rows
+            inputs = []
+        tensors: list[Tensor] = []
+        encode(result, tensors.append)
+        results = list(zip(outputs, tensors, strict=True))
+        self._follow_returned(self.plan.left(self, call, inputs, results if call else ()))
         if self._chunk == 0:
             self._full()
-        if stops and plan.stop is not None:
-            raise Halt(self.writer.next_at() - 1, plan.stop, tuple(value for value in outputs if value >= 0))
+        if self.plan.stopping is not None:
+            raise Halt(
+                self.writer.next_at() - 1, self.plan.stop, [(value, one) for value, one in results if value >= 0]
+            )
+
+    def _follow(self, told: Iterator[tuple[int, Verdict]]) -> None:
+        """Keep those held values that turned out to be wanted, and let go of those that did not."""
+        for value, wanted in told:
+            if value in self.held and value not in self.plan.kept_at_exit:
+                tensor, _ = self.keeper.pins[value]
+                self._keep_late(value, tensor) if wanted else self._let_go(value)
+
+    def _follow_returned(self, told: Iterator[tuple[int, Tensor | None, Verdict]]) -> None:
+        """The same of values that were just returned, which may not be held: those that may be wanted later are."""
+        plan = self.plan
+        for value, tensor, wanted in told:
+            if value in plan.kept or value in plan.kept_at_exit:
+                continue
+            if wanted is False:
+                self._let_go(value)
+            elif tensor is not None and wanted is True:
+                self._keep_late(value, tensor)
+            elif tensor is not None and value not in self.held:
+                storage = self._storage_number(value)
+                self._payload(value, tensor, storage, None, private=storage in self._lasting)
+
+    def _keep_late(self, value: int, tensor: Tensor) -> None:
+        """Keep a value after its event; what is kept is told when the forward has ended."""
+        self.plan.kept_at_exit[value] = self._payload_of_held(value, tensor)
+        self.held.discard(value)
+        self.tell_made()
+
+    def _let_go(self, value: int) -> None:
+        if value in self.held:
+            self.held.discard(value)
+            self.keeper.release(value)
+
+    def ended(self, results: Sequence[tuple[int, Tensor]]) -> None:
+        """The forward has ended with these values."""
+        if not self.plan.simple:
+            self._follow_returned(self.plan.ended(results))
 
     def buffer_assigned(self, tensor: Tensor, number: int) -> None:
         """``module.name = tensor`` replaced a registered buffer."""
@@ -1108,6 +1179,8 @@ class Recorder:
         if writer is None or writer <= value:
             return value
         reread = self._label(tensor, storage)
+        if not self.plan.simple:
+            self.plan.reread(reread, writer)
         payload = self._payload(reread, tensor, storage, self.plan.constant)
         description = self._describe(tensor, storage, value, None, (), payload)
         self.note(ValueReread(value=Value(reread), of=Value(value), writer=Value(writer), description=description))
@@ -1148,14 +1221,6 @@ class Recorder:
         self._residents.clear()
         self._held_residents.clear()
         self._params.clear()
-
-
-def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """Its shape; () where it has no one shape, as a nested tensor."""
-    try:
-        return tuple(int(size) for size in tensor.shape)
-    except RuntimeError:
-        return ()
 
 
 def _has_changed(tensor: Tensor, version: int | None) -> bool:
