@@ -144,6 +144,11 @@ class Selector:
         return any(isinstance(node, GradientOf) for node in self.nodes())
 
     @property
+    def reads_values(self) -> bool:
+        """Whether it asks for values, which a finished trace has."""
+        return any(part.reads_values for part in self.parts())
+
+    @property
     def needs_facts(self) -> bool:
         """Whether ops of one function, module call and output slot may be answered differently."""
         return any(node.varies for node in self.nodes())

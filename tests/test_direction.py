@@ -36,6 +36,7 @@ READ_SIDE = (
     "lookup",
     "printable",
     "quantities",
+    "ranking",
     "records",
     "reprojection",
     "results",

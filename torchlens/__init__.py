@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from projections.nearby import followed_by, preceded_by
+    from projections.queries import threshold, top_fraction, top_k
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
     from torchlens import errors, options, testing, validation
     from torchlens.api import trace, wrapped
@@ -57,7 +58,10 @@ __all__ = [
     "regex",
     "reproject",
     "testing",
+    "threshold",
     "to_disk",
+    "top_fraction",
+    "top_k",
     "trace",
     "validate",
     "validation",
@@ -67,11 +71,11 @@ __all__ = [
 
 _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "Bytes": ("torchlens.quantities", "Bytes"),
+    "CaptureOptions": ("torchlens.options", "CaptureOptions"),
     "Duration": ("torchlens.quantities", "Duration"),
     "Flops": ("torchlens.quantities", "Flops"),
-    "Macs": ("torchlens.quantities", "Macs"),
-    "CaptureOptions": ("torchlens.options", "CaptureOptions"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
+    "Macs": ("torchlens.quantities", "Macs"),
     "Reprojection": ("torchlens.reprojection", "Reprojection"),
     "SaveOptions": ("torchlens.options", "SaveOptions"),
     "Selection": ("torchlens.selection", "Selection"),
@@ -98,7 +102,10 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
     "testing": ("torchlens.testing", None),
+    "threshold": ("projections.queries", "threshold"),
     "to_disk": ("torchlens.options", "to_disk"),
+    "top_fraction": ("projections.queries", "top_fraction"),
+    "top_k": ("projections.queries", "top_k"),
     "trace": ("torchlens.api", "trace"),
     "validate": ("torchlens.validation", "validate"),
     "validation": ("torchlens.validation", None),

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from journal import Journal, JournalError, MemoryJournal, open_for_writing
 from journal.directories import require_free
+from projections.queries import refuse_values
 from projections.selector import RAW_TAIL, AnyOf, Selector, in_label_form, label, module, where
 from projections.vocabulary import ROOT
 from torchlens import compat, driver
@@ -254,6 +255,7 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
     if isinstance(item, Selector):
         if item.names_gradients:
             raise unavailable("a selector of gradients in save")
+        refuse_values(item)
         return item
     if isinstance(item, str) and item not in ("", "all", "none"):
         return _named(item, root)
@@ -317,6 +319,7 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
             raise _not_live(stop)
         return Stop(text=stop, matches=lambda facts: facts.func_name == stop)
     if isinstance(stop, Selector):
+        refuse_values(stop)
         if stop.needs_labels or stop.waits_for_end or stop.ahead or stop.names_gradients:
             raise _not_live(repr(stop))
         return _stop_at(stop, repr(stop))

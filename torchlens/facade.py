@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import attrs
 
 from journal import Journal, JournalError, StreamId
-from projections import CaptureTables, Moment, Selector, fingerprint, invariants
+from projections import CaptureTables, Moment, Selector, fingerprint, invariants, masks
 from projections.errors import over_events
+from projections.masks import Choice
+from projections.queries import resolve
 from projections.selector import label
 from projections.vocabulary import ROOT
 from torchlens import collector
@@ -407,8 +409,16 @@ class Trace(View):
         if isinstance(key, str):
             return self.found(self.index().find(key))
         if isinstance(key, Selector):
-            return Selection(self, key.rows(self.tables, self.records), repr(key))
+            return Selection(self, self.resolved(key), repr(key))
         return self.ops[key]
+
+    def resolved(self, selector: Selector) -> Choice:
+        """Which elements of which op rows a selector means."""
+        if not selector.reads_values:
+            return masks.whole(selector.rows(self.tables, self.records))
+        from torchlens.ranking import Values  # for cost: a trace is read without torch
+
+        return resolve(selector, self.tables, self.records, Values(self))
 
     def __contains__(self, key: object) -> bool:
         """Whether a label or address names a record exactly, or a record is of this trace."""

@@ -1,21 +1,25 @@
 """What a selector matched in one trace: an ordered tuple of sites.
 
-A site stands for the whole activation of one op; it answers for that op. A selection belongs to the
+A site is the activation of one op, or some of its elements; it answers for that op. A selection belongs to the
 trace it was resolved in and is not stored: keep the selector and resolve it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, overload
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, overload
 
+from projections import masks
+from projections.masks import ALL, Choice, Mask, Whole
 from torchlens.errors import SelectionError
 from torchlens.lookup import at_position, sliced
 from torchlens.printable import printable
 from torchlens.records import Op
 from torchlens.view import View
 
-__all__ = ["Provenance", "Selection", "Site"]
+__all__ = ["Provenance", "Selection", "Site", "positions_of"]
 
 
 class Provenance(NamedTuple):
@@ -26,16 +30,22 @@ class Provenance(NamedTuple):
 
 
 class Site:
-    """The activation of one op, as something a selector points at."""
+    """The activation of one op, or some of its elements, as something a selector points at."""
 
-    __slots__ = ("provenance", "row", "trace")
+    __slots__ = ("elements", "provenance", "row", "trace")
 
-    kind = "activation"
+    kind: ClassVar[str] = "activation"
 
-    def __init__(self, trace: View, row: int, provenance: Provenance) -> None:
+    def __init__(self, trace: View, row: int, elements: Mask, provenance: Provenance) -> None:
         self.trace = trace
         self.row = row
+        self.elements = elements
         self.provenance = provenance
+
+    @classmethod
+    def of(cls, trace: View, row: int, *, source: str) -> Site:
+        """The whole activation of an op."""
+        return cls(trace, row, ALL, Provenance("selector", source))
 
     @property
     def op(self) -> Op:
@@ -53,7 +63,11 @@ class Site:
         """Which elements are selected: a new bool tensor of the site's shape, all true for a whole site."""
         import torch  # for cost
 
-        return torch.ones(self.shape, dtype=torch.bool)
+        if isinstance(self.elements, Whole):
+            return torch.ones(self.shape, dtype=torch.bool)
+        made = torch.zeros(self.shape, dtype=torch.bool)
+        made.view(-1)[positions_of(self.elements)] = True
+        return made
 
     @property
     def label(self) -> str:
@@ -62,8 +76,13 @@ class Site:
 
     @property
     def out(self) -> Any:
-        """The saved activation of its op."""
+        """The saved activation of its op, whole."""
         return self.op.out
+
+    @property
+    def grad(self) -> Any:
+        """The saved gradient of its op, whole."""
+        return self.op.grad
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,37 +97,49 @@ class Site:
     @property
     def selected_count(self) -> int:
         """How many elements are selected."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return masks.count(self.elements, math.prod(self.shape))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Site):
             return NotImplemented
-        return self.row == other.row and self.trace is other.trace
+        return self.row == other.row and self.trace is other.trace and self.elements == other.elements
 
     def __hash__(self) -> int:
         return hash((id(self.trace), self.row))
 
     def __repr__(self) -> str:
-        return f"<Site {printable(self.label)} {self.shape}>"
+        some = "" if isinstance(self.elements, Whole) else f", {self.selected_count} elements"
+        return f"<Site {printable(self.label)} {self.shape}{some}>"
+
+
+def positions_of(elements: array[int]) -> Any:
+    """Some elements' positions as a tensor."""
+    import torch  # for cost
+
+    return torch.frombuffer(elements, dtype=torch.int64) if elements else torch.empty(0, dtype=torch.int64)
 
 
 class Selection(Sequence[Site]):
     """Sites of one trace, each once, in the order of ``trace.ops``.
 
-    ``len`` counts sites; its truth says whether any element is selected. ``|``, ``&``, ``-`` and ``~`` combine
+    ``len`` counts sites; its truth says whether any element is selected. A site whose elements were taken away one
+    by one stays, with none; one that was taken away whole goes. ``|``, ``&``, ``-`` and ``~`` combine
     selections of one trace.
     """
 
     __slots__ = ("sites", "source", "trace")
 
-    def __init__(self, trace: View, rows: Iterable[int], source: str, relation: str = "selector") -> None:
+    def __init__(self, trace: View, rows: Iterable[int] | Choice, source: str, relation: str = "selector") -> None:
         provenance = Provenance(relation, source)
+        choice = rows if isinstance(rows, Mapping) else masks.whole(rows)
         self.trace = trace
         self.source = source
-        self.sites = tuple(Site(trace, row, provenance) for row in sorted(set(rows)))
+        self.sites = tuple(Site(trace, row, elements, provenance) for row, elements in sorted(choice.items()))
+
+    @property
+    def choice(self) -> Choice:
+        """The elements of each op row."""
+        return {site.row: site.elements for site in self.sites}
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -136,7 +167,7 @@ class Selection(Sequence[Site]):
 
     def where(self, test: Callable[[Op], bool]) -> Selection:
         """The sites for whose op ``test`` is true."""
-        return Selection(self.trace, (site.row for site in self.sites if test(site.op)), self.source)
+        return Selection(self.trace, {site.row: site.elements for site in self.sites if test(site.op)}, self.source)
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -158,21 +189,26 @@ class Selection(Sequence[Site]):
             return list(sliced(self.sites, index, "site"))
         return self.sites[at_position(index, len(self.sites), "site")]
 
+    def size(self, row: int) -> int:
+        return math.prod(self.trace.table("ops").value("shape", row) or ())
+
     def __or__(self, other: Selection) -> Selection:
-        return self.combined(other, set(self.rows) | set(self.of_same_trace(other).rows), "union", "|")
+        return self.combined(other, masks.union(self.choice, self.of_same_trace(other).choice, self.size), "union", "|")
 
     def __and__(self, other: Selection) -> Selection:
-        return self.combined(other, set(self.rows) & set(self.of_same_trace(other).rows), "intersection", "&")
+        both = masks.intersection(self.choice, self.of_same_trace(other).choice)
+        return self.combined(other, both, "intersection", "&")
 
     def __sub__(self, other: Selection) -> Selection:
-        return self.combined(other, set(self.rows) - set(self.of_same_trace(other).rows), "difference", "-")
+        left = masks.difference(self.choice, self.of_same_trace(other).choice, self.size)
+        return self.combined(other, left, "difference", "-")
 
     def __invert__(self) -> Selection:
-        every = set(range(len(self.trace.table("ops"))))
-        return Selection(self.trace, every - set(self.rows), f"~({self.source})", "complement")
+        others = masks.complement(self.choice, range(len(self.trace.table("ops"))), self.size)
+        return Selection(self.trace, others, f"~({self.source})", "complement")
 
-    def combined(self, other: Selection, rows: Iterable[int], relation: str, sign: str) -> Selection:
-        return Selection(self.trace, rows, f"({self.source}) {sign} ({other.source})", relation)
+    def combined(self, other: Selection, choice: Choice, relation: str, sign: str) -> Selection:
+        return Selection(self.trace, choice, f"({self.source}) {sign} ({other.source})", relation)
 
     def of_same_trace(self, other: Selection) -> Selection:
         if not isinstance(other, Selection):
@@ -193,7 +229,7 @@ class Selection(Sequence[Site]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Selection):
             return NotImplemented
-        return self.trace is other.trace and self.rows == other.rows
+        return self.trace is other.trace and self.choice == other.choice
 
     def __hash__(self) -> int:
         return hash((id(self.trace), self.rows))
