@@ -15,6 +15,7 @@ from journal.events import (
     CaptureRequested,
     CaptureSettled,
     Event,
+    ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
     ForwardRaised,
@@ -33,6 +34,7 @@ class CaptureState(Enum):
     RUNNING = "running"
     COMPLETED = "completed"
     HALTED = "halted"
+    ABORTED = "aborted"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     SETTLED = "settled"
@@ -46,14 +48,17 @@ CAPTURE: Final[Mapping[tuple[CaptureState, Input], CaptureState]] = MappingProxy
         (CaptureState.PREPARING, ForwardInterrupted): CaptureState.INTERRUPTED,
         (CaptureState.RUNNING, ForwardReturned): CaptureState.COMPLETED,
         (CaptureState.RUNNING, ForwardHalted): CaptureState.HALTED,
+        (CaptureState.RUNNING, ForwardAborted): CaptureState.ABORTED,
         (CaptureState.RUNNING, ForwardRaised): CaptureState.FAILED,
         (CaptureState.RUNNING, ForwardInterrupted): CaptureState.INTERRUPTED,
         (CaptureState.COMPLETED, PayloadKept): CaptureState.COMPLETED,
         (CaptureState.HALTED, PayloadKept): CaptureState.HALTED,
+        (CaptureState.ABORTED, PayloadKept): CaptureState.ABORTED,
         (CaptureState.FAILED, PayloadKept): CaptureState.FAILED,
         (CaptureState.INTERRUPTED, PayloadKept): CaptureState.INTERRUPTED,
         (CaptureState.COMPLETED, CaptureSettled): CaptureState.SETTLED,
         (CaptureState.HALTED, CaptureSettled): CaptureState.SETTLED,
+        (CaptureState.ABORTED, CaptureSettled): CaptureState.SETTLED,
         (CaptureState.FAILED, CaptureSettled): CaptureState.SETTLED,
         (CaptureState.INTERRUPTED, CaptureSettled): CaptureState.SETTLED,
     }

@@ -87,9 +87,14 @@ def weight_at(weights: Sequence[int], number: int) -> int:
 def function_weights(forward: Forward) -> list[int]:
     """By number of the function, what each of its ops says of it; unwatched ones and kinds of row at the end."""
     words = forward.words
-    seen = zip(words.func_names, words.func_qualnames, strict=True)
+    reasons = [len(reason or "") for reason in words.func_opaque]
+    seen = zip(words.func_names, words.func_qualnames, reasons, strict=True)
     unwatched = [KEYS * (len(name) + ITEM) for name in reversed(forward.names.opaque)]
-    return [*(KEYS * (len(name) + ITEM) + len(path) for name, path in seen), *unwatched, *[KEYS * ITEM] * -(OPAQUE + 1)]
+    return [
+        *(KEYS * (len(name) + ITEM) + len(path) + reason for name, path, reason in seen),
+        *unwatched,
+        *[KEYS * ITEM] * -(OPAQUE + 1),
+    ]
 
 
 def call_depths(forward: Forward) -> list[int]:

@@ -26,6 +26,7 @@ from projections.errors import over_events
 from projections.fold import Fold, Folding, Source
 from projections.forward import Forward
 from projections.graph import GRAPH, Graph
+from projections.health import CAPTURE as HEALTH
 from projections.keys import module_aliases, op_keys
 from projections.labels import Names
 from projections.layers import LAYERS, layer_count
@@ -39,8 +40,9 @@ from projections.vocabulary import VOCABULARY, Vocabulary
 from projections.weights import BUFFERS, PARAMS
 from projections.whole import CAPTURE
 from projections.window import Window
+from projections.witness import WITNESS, Witnessed
 
-FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION)
+FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS)
 """The folds, in the order of their states."""
 
 
@@ -71,7 +73,7 @@ class CaptureTables:
         self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
         self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
         self.orphans = versioned("orphans", len(orphans), OPS, orphans)
-        self.capture = versioned("capture", 1, CAPTURE, forward)
+        self.capture = versioned("capture", 1, CAPTURE | HEALTH, forward)
 
     @cached_property
     def all(self) -> Mapping[str, Table[Any]]:
@@ -294,17 +296,18 @@ class Projector:
 
 def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     """The tables of the first ``head`` events, from what folding them gave."""
-    words, course, graph, kept = states
+    words, course, graph, kept, seen = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
     assert isinstance(kept, Kept)
+    assert isinstance(seen, Witnessed)
     rows, islands, calls, island_calls = settle(graph)
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
     values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)))
-    forward = Forward(source, head, words, course, rows, calls, names, *values)
+    forward = Forward(source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen())
     orphans = Forward(source, head, words, course, islands, island_calls, names, *values, orphaned=True)
     for part in (forward, orphans):
         require_bounded(part)

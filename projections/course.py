@@ -16,6 +16,7 @@ import attrs
 from journal.events import (
     CaptureRequested,
     CaptureSettled,
+    ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
     ForwardRaised,
@@ -33,7 +34,7 @@ from journal.events import (
 )
 from projections.fold import Fold
 
-Status: TypeAlias = Literal["complete", "halted", "failed", "interrupted", "unfinished"]
+Status: TypeAlias = Literal["complete", "halted", "aborted_nonfinite", "failed", "interrupted", "unfinished"]
 
 
 @attrs.define(slots=True)
@@ -64,6 +65,7 @@ class Course:
     ended_at: int | None = None
     halted_at: int | None = None
     halt_reason: str | None = None
+    nonfinite: tuple[int, int, int, int] | None = None  # event, value, NaN and infinite elements of what aborted it
     error_type: str | None = None
     error_message: str | None = None
     raised_ops: int = 0  # calls that raised, whether or not the model went on
@@ -153,6 +155,13 @@ def forward_halted(course: Course, at: int, type_id: int, time_ns: int, _at: int
     course.halt_reason = reason
 
 
+def forward_aborted(
+    course: Course, at: int, type_id: int, time_ns: int, _at: int, value: int, num_nan: int, num_infinite: int
+) -> None:
+    end(course, "aborted_nonfinite", at, time_ns)
+    course.nonfinite = (_at, value, num_nan, num_infinite)
+
+
 def forward_raised(course: Course, at: int, type_id: int, time_ns: int, exception: str, message: str) -> None:
     end(course, "failed", at, time_ns)
     course.error_type = exception
@@ -202,7 +211,7 @@ def module_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: A
 
 COURSE: Final = Fold(
     "course",
-    version=2,
+    version=3,
     initial=Course,
     handlers={
         StreamOpened: stream_opened,
@@ -210,6 +219,7 @@ COURSE: Final = Fold(
         ForwardStarted: forward_started,
         ForwardReturned: forward_returned,
         ForwardHalted: forward_halted,
+        ForwardAborted: forward_aborted,
         ForwardRaised: forward_raised,
         ForwardInterrupted: forward_interrupted,
         CaptureSettled: capture_settled,

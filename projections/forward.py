@@ -52,6 +52,7 @@ from projections.retention import Transformed, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
 from projections.vocabulary import Tensor, Vocabulary
+from projections.witness import Witnessed
 
 SHOWING: Final = (OUTPUT, IDENTITY)
 """Kinds of row that show a value made elsewhere."""
@@ -72,6 +73,7 @@ class Forward:
         transformed: What was made of a value's activation and kept, by value.
         constants: Event of each value that has no row.
         orphaned: Whether the rows are the islands.
+        witnessed: What ran beside and below the recorded calls.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Forward:
         transformed: dict[int, Transformed],
         constants: dict[int, int],
         orphaned: bool = False,
+        witnessed: Witnessed | None = None,
     ) -> None:
         self.source = source
         self.head = head
@@ -99,6 +102,7 @@ class Forward:
         self.transformed = transformed
         self.constants = constants
         self.orphaned = orphaned
+        self.witnessed = witnessed or Witnessed()
         self.groups: Groups = (
             Groups(range(len(rows)), [1] * len(rows), [1] * len(rows), range(len(rows)))
             if orphaned
@@ -502,7 +506,7 @@ class Forward:
 
     def is_opaque(self, function: int) -> bool:
         """Whether what happened inside a function was not watched."""
-        return self.words.func_opaque[function] if function >= 0 else function <= OPAQUE
+        return self.words.func_opaque[function] is not None if function >= 0 else function <= OPAQUE
 
     # -- values
 
@@ -604,7 +608,7 @@ class Forward:
     def output_paths(self) -> Sequence[tuple[Any, ...]]:
         """Where each returned tensor sits; for a halted forward its place among the frontier's tensors."""
         at = self.course.ended_at
-        if at is None:
+        if at is None or self.course.status not in ("complete", "halted"):
             return ()
         ending = self.source.row(at)
         if self.course.status == "complete":

@@ -145,7 +145,15 @@ def input_seen(graph: Graph, at: int, type_id: int, time_ns: int, value: int, *_
 
 
 def constant_seen(
-    graph: Graph, at: int, type_id: int, time_ns: int, value: int, made_by: str | None, inside: bool, *_rest: Any
+    graph: Graph,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    value: int,
+    made_by: str | None,
+    inside: bool,
+    inputs: tuple[int, ...],
+    *_rest: Any,
 ) -> None:
     """A result of an unwatched call is a row of its own; any other constant has none."""
     if made_by is None or not inside:
@@ -156,8 +164,13 @@ def constant_seen(
     number = graph.opaque_numbers.setdefault(name, len(graph.opaque))
     if number == len(graph.opaque):
         graph.opaque.append(name)
-    call = running_call(graph)
-    stand(graph, at, value, add_row(graph, at, OPAQUE - number, NOWHERE, call, 0, value, NOWHERE))
+    row = graph.count
+    for source in inputs:
+        if source < 0:
+            graph.uses += (row, -1 - source)
+        elif (parent := where(graph, source)) >= 0:
+            graph.parents.append(parent)
+    stand(graph, at, value, add_row(graph, at, OPAQUE - number, NOWHERE, running_call(graph), 0, value, NOWHERE))
 
 
 def value_reread(
@@ -169,8 +182,9 @@ def value_reread(
 
 
 def function_of_node(node_class: str) -> str:
-    """Name of the function behind an autograd node: ``GeluBackward0`` is ``gelu``."""
-    return node_class.rstrip("0123456789").removesuffix("Backward").lower() or node_class.lower()
+    """Name of the function behind an autograd node: ``GeluBackward0`` is ``gelu``. Another name stays as it is."""
+    stem = node_class.rstrip("0123456789")
+    return stem.removesuffix("Backward").lower() if stem.endswith("Backward") and stem != "Backward" else node_class
 
 
 def buffer_seen(

@@ -214,6 +214,7 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     "func_qualname": first_pass("func_qualname"),
     "is_inplace": first_pass("is_inplace"),
     "is_opaque": first_pass("is_opaque"),
+    "opaque_reason": first_pass("opaque_reason"),
     "func_config": first_pass("func_config"),
     "arg_names": first_pass("arg_names"),
     "num_args_total": first_pass("num_args_total"),

@@ -38,6 +38,7 @@ from projections.makers import (
     of_layer,
     per_row,
 )
+from projections.opacity import opaque_reason
 from projections.reach import distances, reached
 from projections.rows import is_buffer
 from projections.sequences import Classes, Computed, Deferred, Each, Picked, Ragged
@@ -664,6 +665,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "func_call_id": func_call_id,
     "is_inplace": from_brief("is_inplace"),
     "is_opaque": of_function(lambda forward, function: forward.is_opaque(function)),
+    "opaque_reason": opaque_reason,
     "num_args_total": from_call(lambda f, row, event: len(event[ARGS]) + len(event[KWARGS]) // 2, 0),
     "num_pos_args": from_call(lambda f, row, event: len(event[ARGS]), 0),
     "num_kwargs": from_call(lambda f, row, event: len(event[KWARGS]) // 2, 0),

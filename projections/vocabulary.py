@@ -75,7 +75,7 @@ class Vocabulary:
 
     func_names: list[str] = appended("functions")
     func_qualnames: list[str] = appended()
-    func_opaque: list[bool] = appended()
+    func_opaque: list[str | None] = appended()  # why what happens inside was not watched; None where it was
     same_name: list[int] = appended()  # by function: the first function of that name
     seen_names: dict[str, int] = first_of("func_names")
     codes: list[Code] = appended("codes")
@@ -212,7 +212,14 @@ def parameter_seen(
 
 
 def function_seen(
-    words: Vocabulary, at: int, type_id: int, time_ns: int, _number: int, func_name: str, qualname: str, opaque: bool
+    words: Vocabulary,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    _number: int,
+    func_name: str,
+    qualname: str,
+    opaque: str | None,
 ) -> None:
     number = len(words.func_names)
     words.func_names.append(func_name)

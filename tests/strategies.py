@@ -25,12 +25,14 @@ from journal.events import (
     BranchTaken,
     BufferSeen,
     BufferWritten,
+    CallEscaped,
     CallSiteSeen,
     CaptureRequested,
     CaptureSettled,
     CodeSeen,
     ConstantSeen,
     Event,
+    ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
     ForwardRaised,
@@ -42,12 +44,16 @@ from journal.events import (
     ModuleEntered,
     ModuleLeft,
     ModuleRaised,
+    OperatorsDispatched,
+    OperatorSeen,
     OpExecuted,
     OpLeft,
     OpRaised,
     OpStarted,
+    Owner,
     PayloadKept,
     StreamOpened,
+    ThreadCalled,
     TransformKept,
     ValueReread,
 )
@@ -127,8 +133,9 @@ def branched(parent: int | None, at: int | None, label: str | None = None) -> St
 
 # Whole captures -----------------------------------------------------------------------------------
 
-Ending = Literal["returned", "halted", "raised", "interrupted", "unfinished"]
+Ending = Literal["returned", "halted", "aborted", "raised", "interrupted", "unfinished"]
 ENDINGS: tuple[Ending, ...] = typing.get_args(Ending)
+OWNERS: tuple[Owner, ...] = typing.get_args(Owner)
 
 # name, import path, number of tensor arguments, number of results, writes its first argument
 FUNCTIONS: tuple[tuple[str, str, int, int, bool], ...] = (
@@ -166,6 +173,8 @@ class Building:
     stack: list[tuple[int, int]] = attrs.Factory(list)  # module and call number
     kept: set[int] = attrs.Factory(set)  # values whose payload stands in their own event
     announces: bool = False  # each call is told before it is made
+    verifies: bool = False  # operators are counted
+    num_operators: int = 0
 
     def pick(self, options: Sequence[T]) -> T:
         picked: T = self.draw(st.sampled_from(options))
@@ -290,7 +299,11 @@ class Building:
             description = self.describe(self.pick(SHAPES), grad_fn="GeluBackward0" if inside else None)
             value = self.new_value(description)
             made_by = "GeluBackward0" if inside else None
-            self.add(ConstantSeen(value=value, made_by=made_by, inside=inside, description=description))
+            self.add(
+                ConstantSeen(
+                    value=value, made_by=made_by, inside=inside, inputs=(), thread=None, description=description
+                )
+            )
             return value
         return self.pick(range(len(self.shapes)))
 
@@ -300,7 +313,7 @@ class Building:
         func_name, qualname, num_arguments, num_results, writes = FUNCTIONS[chosen]
         if chosen not in self.functions:
             self.functions[chosen] = len(self.functions)
-            self.add(FunctionSeen(number=self.functions[chosen], func_name=func_name, qualname=qualname, opaque=False))
+            self.add(FunctionSeen(number=self.functions[chosen], func_name=func_name, qualname=qualname, opaque=None))
         site = self.site()
         inputs = tuple(self.argument() for _ in range(num_arguments))
         writes = writes and inputs[0] >= 0
@@ -417,6 +430,38 @@ class Building:
             self.write_buffer(self.pick(range(len(self.buffers))), "reassign", source)
         else:
             self.call()
+            if self.verifies:
+                self.dispatch()
+
+    def operator(self) -> int:
+        """An operator, often one that ran before."""
+        if self.num_operators and self.chance():
+            return self.pick(range(self.num_operators))
+        self.num_operators += 1
+        self.add(OperatorSeen(number=self.num_operators - 1, name=f"aten.op{self.num_operators}.default"))
+        return self.num_operators - 1
+
+    def dispatch(self) -> None:
+        """What ran for the last call, or past it."""
+        owner = self.pick(OWNERS)
+        operators = [self.operator() for _ in range(self.draw(st.integers(1, 2)))]
+        executed = [at for at, event in enumerate(self.events) if isinstance(event, OpExecuted)]
+        by = At(executed[-1]) if owner in ("op", "opaque") and executed else None
+        if owner == "nobody":
+            site = self.site()
+            bound = ("act in models.py",) if self.chance() else ()
+            self.add(
+                CallEscaped(
+                    operator=operators[0],
+                    site=site,
+                    call=self.stack[-1][1],
+                    candidates=("torch.nn.functional.gelu",),
+                    bound=bound,
+                )
+            )
+        function = self.pick((None, *sorted(self.functions.values())))
+        calls = tuple((operator, True, ((2, 3),), ((2, 3),)) for operator in operators)
+        self.add(OperatorsDispatched(owner=owner, by=by, function=function, calls=calls))
 
     def returned(self, value: int) -> int:
         """A value as it is returned: read again where its memory was written since."""
@@ -433,6 +478,8 @@ class Building:
             if self.announces and self.functions and self.chance():
                 self.announce(self.pick(sorted(self.functions.values())), self.site(), (0,))
             return
+        if self.chance():
+            self.add(ThreadCalled(thread="worker", num_calls=2, functions=(("torch.tanh", 1), ("torch.add", 1))))
         if ending == "returned":
             while self.stack:
                 self.leave()
@@ -448,6 +495,12 @@ class Building:
             assert isinstance(executed, OpExecuted)
             outputs = tuple(range(executed.first, executed.first + len(executed.outputs)))
             self.add(ForwardHalted(at=At(last), reason="relu", outputs=outputs))
+        elif ending == "aborted":
+            self.call()
+            last = next(at for at in reversed(range(len(self.events))) if isinstance(self.events[at], OpExecuted))
+            executed = self.events[last]
+            assert isinstance(executed, OpExecuted)
+            self.add(ForwardAborted(at=At(last), value=executed.first, num_nan=1, num_infinite=0))
         else:
             while self.stack:
                 self.add(ModuleRaised(call=self.stack.pop()[1], exception="builtins.ValueError"))
@@ -473,11 +526,16 @@ def capture_streams(
     draw: Any, *, min_steps: int = 0, max_steps: int = 12, endings: Sequence[Ending] = ENDINGS
 ) -> list[Event]:
     """Captures that could have happened, header first; event k of the stream is item k."""
-    building = Building(draw, announces=draw(st.booleans()))
+    building = Building(draw, announces=draw(st.booleans()), verifies=draw(st.booleans()))
     building.add(opened())
     building.add(
         CaptureRequested(
-            backend="torch", model_class="Net", model_qualname="models.Net", options=(), save="all", stop_after=None
+            backend="torch",
+            model_class="Net",
+            model_qualname="models.Net",
+            options=(("verify_capture", True),) if building.verifies else (),
+            save="all",
+            stop_after=None,
         )
     )
     building.describe_model()

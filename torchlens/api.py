@@ -28,6 +28,7 @@ from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown
 from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
 from torchlens.given_up import error_of
 from torchlens.lookup import is_number
+from torchlens.nonfinite import stopped
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
 from torchlens.requested import AtPosition, Named
 
@@ -78,7 +79,7 @@ def trace(
 
     Raises:
         TraceCaptureError: ``model_raised``, when the model raised; ``exc.partial_trace`` holds what came
-            before, and the model's exception is the cause.
+            before, and the model's exception is the cause. ``nonfinite_value``, when ``raise_on_nan`` stopped it.
         ConfigurationError: A keyword or option is not accepted; the code says which.
         CompatibilityError: This kind of model or tensor cannot be captured.
         SaveBudgetExceededError: ``save_budget_exceeded``; ``exc.partial_trace`` holds what came before.
@@ -148,6 +149,8 @@ def trace(
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
         raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
+    if captured.aborted:
+        raise stopped(made)
     if captured.refusal is not None:
         raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
     if request.stop is not None and not captured.stopped:

@@ -86,6 +86,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "module_output_ambiguous": "AmbiguousReadError",
         "multipass_bare_label_ambiguous": "SelectionError",
         "name_type_invalid": "ConfigurationError",
+        "nonfinite_value": "TraceCaptureError",
         "nothing_recoverable": "JournalCorrupt",
         "op_lookup_index_out_of_range": "IndexOutOfRange",
         "op_lookup_not_found": "LookupRefused",

@@ -8,7 +8,7 @@ records itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +52,23 @@ CALLED_THROUGH_MODULE: Final = tuple(
 )
 """The functions that torch's own Python code reaches through ``torch._VF``."""
 
+is_finite: Final = torch.isfinite
+is_nan: Final = torch.isnan
+count_nonzero: Final = torch.count_nonzero
+number_of: Final = Tensor.item
+
 TENSOR_BASE: Final = torch._C.TensorBase
 OP_PACKET: Final = torch._ops.OpOverloadPacket
 OP_OVERLOAD: Final = torch._ops.OpOverload
+
+run_overload: Final = OP_OVERLOAD.__call__
+"""Calls an operator with one overload past any wrapper."""
+
+DispatchMode: Final = torch.utils._python_dispatch.TorchDispatchMode
+"""A context whose ``__torch_dispatch__`` is asked for every operator that the dispatcher runs on this thread."""
+
+running_node: Final[Callable[[], Any]] = torch._C._current_autograd_node
+"""The autograd node that the engine is executing on this thread; None outside it."""
 
 MAX_TOUCHED_NODES: Final = 30_000
 """Freeing a chain of more than about 40,000 autograd nodes whose Python wrappers exist overflows the C
@@ -122,6 +136,11 @@ def op_writes(op: Any) -> bool:
     """Whether an operator (or, of a packet, any overload) says in its schema that it writes an argument."""
     overloads = [op] if isinstance(op, OP_OVERLOAD) else [getattr(op, name) for name in op.overloads()]
     return any(overload._schema.is_mutable for overload in overloads)
+
+
+def operator_name(op: Any) -> str:
+    """An operator with its overload, as torch prints it: ``aten.addmm.default``."""
+    return str(op)
 
 
 def op_name(op: Any) -> tuple[str, str]:
@@ -268,15 +287,52 @@ def fill_identity_caches() -> None:
     torch.overrides.get_testing_overrides()
 
 
-def transforms() -> Iterator[tuple[Any, str, bool]]:
-    """``torch.func`` transforms as (namespace, name, whether it returns a function to be called later)."""
-    later = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "linearize")
-    for name in later:
-        if hasattr(torch.func, name) and name != "linearize":
-            yield torch.func, name, True
-    yield torch, "vmap", True
-    for name in ("vjp", "jvp"):
-        yield torch.func, name, False
+Gives: TypeAlias = Literal["result", "function", "both"]
+"""What a transform returns: its result, a function to be called later, or the one and the other."""
+
+
+def transforms() -> Iterator[tuple[Any, str, Gives]]:
+    """``torch.func`` transforms as (namespace, name, what it returns)."""
+    given: dict[str, Gives] = {
+        **dict.fromkeys(("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian", "functionalize"), "function"),
+        **dict.fromkeys(("vjp", "linearize"), "both"),
+        "jvp": "result",
+    }
+    for name, gives in given.items():
+        if hasattr(torch.func, name):
+            yield torch.func, name, gives
+    yield torch, "vmap", "function"
+
+
+def nested_functions() -> tuple[str, ...]:
+    """The public functions that make and unmake nested tensors."""
+    return tuple(name for name in torch.nested.__all__ if hasattr(torch.nested, name))
+
+
+JAGGED: Final[type | None] = getattr(
+    getattr(getattr(torch.nested, "_internal", None), "nested_tensor", None), "NestedTensor", None
+)
+"""The class of nested tensors that torch implements in Python."""
+
+SCRIPTED: Final[tuple[type, ...]] = (torch.jit.ScriptFunction, torch._C.ScriptMethod)
+
+
+def scripted_name(scripted: Any) -> str:
+    """Name of a scripted function or method."""
+    return str(scripted.name)
+
+
+TORCHS_NAMESPACES: Final = frozenset(
+    """
+    aten prim prims quantized _quantized mkldnn mkldnn_prepacked mkl onednn sparse inductor _c10d_functional
+    c10d_functional c10d rngprims debugprims higher_order profiler _test prepacked xnnpack fsdp _dtensor
+    """.split()
+)
+"""Namespaces of the operators that come with torch."""
+
+
+def is_torchs_operator(op: Any) -> bool:
+    return op_name(op)[1].split(".")[2] in TORCHS_NAMESPACES
 
 
 def checkpoint_functions() -> frozenset[type]:

@@ -1,4 +1,4 @@
-"""One whole capture: prepared, run, ended one of four ways, put back, settled.
+"""One whole capture: prepared, run, ended one of five ways, put back, settled.
 
 The only place that sees both the writing side and the projections: values whose wanting depends on final
 labels are held during the forward, and asked about when it has ended.
@@ -27,6 +27,7 @@ from journal.events import (
     At,
     CaptureRequested,
     CaptureSettled,
+    ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
     ForwardRaised,
@@ -50,6 +51,7 @@ from torchlens.capture.plan import Plan, Stop
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
+from torchlens.capture.witness import Nonfinite, WitnessRecorder
 from torchlens.errors import CaptureError, SelectionError, message_of
 from torchlens.facade import Trace
 from torchlens.given_up import Why, problem_of
@@ -99,6 +101,7 @@ class Captured:
     refusal: JournalError | None = None  # what the journal could not take
     num_unstored: int = 0  # payloads of these
     stopped: bool = False
+    aborted: bool = False  # a value was not finite, and the request forbids that
     kept_any: bool = False  # whether any payload was kept
     given_up: Why | None = None  # why the forward was left, where the save request could not be served
     unmatched: tuple[Selector, ...] = ()  # texts and positions of the save request that name no op
@@ -207,7 +210,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     writer.append(described.event)
     keeper = _keeper(writer, request, on_disk=journal.path is not None)
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
-    recorder = Recorder(next(_numbers), writer, keeper, plan, compat.sequence_number(), flight=writer.chunk_size == 1)
+    recorder = _recorder(writer, keeper, plan, options)
     captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions))
     with seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
@@ -222,6 +225,16 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 captured.output = _called(recorder, request.forward, args, kwargs)
                 with compat.NoTorchFunction():
                     _returned(recorder, captured.output)
+            except Nonfinite as found:
+                captured.aborted = True
+                writer.append(
+                    ForwardAborted(
+                        at=At(found.at),
+                        value=Value(found.value),
+                        num_nan=found.num_nan,
+                        num_infinite=found.num_infinite,
+                    )
+                )
             except Halt as halt:
                 writer.append(ForwardHalted(at=At(halt.at), reason=halt.reason, outputs=halt.outputs))
                 with compat.NoTorchFunction():
@@ -280,6 +293,16 @@ def _change(how: SaveOptions) -> Callable[[Tensor], Any] | None:
     return change
 
 
+def _recorder(writer: StreamWriter, keeper: Keeper, plan: Plan, options: CaptureOptions) -> Recorder:
+    """The plain recorder, unless the request asks for what costs more."""
+    given = (next(_numbers), writer, keeper, plan, compat.sequence_number())
+    flight = writer.chunk_size == 1
+    if not options.verify_capture and options.raise_on_nan is False:
+        return Recorder(*given, flight=flight)
+    forbidden = {False: None, True: "nonfinite", "nan": "nan"}[options.raise_on_nan]
+    return WitnessRecorder(*given, flight=flight, verify=options.verify_capture, forbidden=forbidden)
+
+
 def _requested(request: Request) -> CaptureRequested:
     kind = type(request.model)
     named: Any = request.model.fn if isinstance(request.model, FunctionModel) else kind
@@ -331,9 +354,11 @@ def _called(recorder: Recorder, forward: Callable[..., Any], args: tuple[Any, ..
     """The forward, with every wrapped call heard."""
     wrap.listen(recorder)
     try:
-        return recorder.module_called(0, forward, args, kwargs)
+        with recorder.watching():
+            return recorder.module_called(0, forward, args, kwargs)
     finally:
         wrap.listen(None)
+        recorder.tell_of_others()
 
 
 def _nothing(tensor: Tensor) -> None:

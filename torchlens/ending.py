@@ -72,7 +72,8 @@ class Postmortem:
 
     Attributes:
         path, capture, name, model: Which capture it is: its number among those of the journal, and what it is of.
-        status: ``complete``, ``halted``, ``failed``, ``interrupted``, or ``unfinished``: its process died, or runs.
+        status: ``complete``, ``halted``, ``aborted_nonfinite``, ``failed``, ``interrupted``, or ``unfinished``: its
+            process died, or runs.
         writer: The process that writes the journal now, where the capture may still be going on; None otherwise.
         is_announced: Whether calls were announced before they were made, as ``durability="event"`` does.
         call: The call in progress at the end, or the one that raised; None where there was none, or it is not known.
@@ -118,6 +119,9 @@ class Postmortem:
             return "the capture is complete: the forward returned"
         if self.status == "halted":
             return f"the forward was left on purpose: {self.halt_reason}"
+        if self.status == "aborted_nonfinite":
+            where = "" if self.last_op is None else f", after {self.last_op.function}"
+            return f"the forward was left at a value that is not finite{where}"
         if self.status in ("failed", "interrupted"):
             return self.said_of_error()
         if self.writer is not None:

@@ -42,6 +42,7 @@ from torchlens.errors import (
     message_of,
 )
 from torchlens.gradients import TraceAutograd
+from torchlens.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
 from torchlens.lookup import Found
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
@@ -60,7 +61,7 @@ MISSING: Final = object()
 """Stands for the return value of a model that did not return in this process."""
 
 
-ORIGINS: Final = {"halted": "request", "failed": "model", "interrupted": "outside"}
+ORIGINS: Final = {"halted": "request", "aborted_nonfinite": "request", "failed": "model", "interrupted": "outside"}
 """What cuts a capture short, by how it ended."""
 
 
@@ -68,26 +69,12 @@ ORIGINS: Final = {"halted": "request", "failed": "model", "interrupted": "outsid
 class CaptureOutcome:
     """How a capture ended."""
 
-    status: str  # "complete", "halted", "failed", "interrupted", "unfinished"
+    status: str  # "complete", "halted", "aborted_nonfinite", "failed", "interrupted", "unfinished"
     reason: str | None  # why it was halted, or the message of what was raised
     error: str | None  # qualified class of what was raised
     phase: str | None  # what was going on then: "setup", "forward" or "cleanup"; None for a whole one
     origin: str | None  # what ended it: "request", "model", "outside"; None where nothing cut it short, or unknown
     partial: bool  # whether the records are a prefix of what a whole forward would have given
-
-
-@attrs.frozen
-class TraceHealth:
-    """What the capture could not watch, and what else a reader should know."""
-
-    unseen_tensors: tuple[str, ...]  # ops that stand for tensors made where no wrapper looks
-    opaque_ops: tuple[str, ...]  # ops that were not watched inside
-    notes: tuple[str, ...]  # what a reader should know, in words
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether there is nothing to report."""
-        return not (self.unseen_tensors or self.opaque_ops or self.notes)
 
 
 class Trace(View):
@@ -108,6 +95,7 @@ class Trace(View):
     ) -> None:
         super().__init__(journal, stream, handles)
         self.returned = output
+        self.looked_at: tuple[CaptureTables, NonfiniteFinding] | None = None
 
     trace_label = Field[str]("Name given to it, else the class of its model.")
     name = Field[str | None]("Name given to it; None without one.")
@@ -126,7 +114,9 @@ class Trace(View):
 
     # -- how it ended
 
-    status = Field[str]("``complete``, ``halted``, ``failed``, ``interrupted``, or ``unfinished``.")
+    status = Field[str](
+        "``complete``, ``halted``, ``aborted_nonfinite``, ``failed``, ``interrupted``, or ``unfinished``."
+    )
     is_partial = Field[bool]("Whether the forward neither returned nor was halted on purpose.")
     halted = Field[bool]("Whether the forward was stopped on purpose.")
     halt_reason = Field[str | None]("Why it was stopped; None otherwise.")
@@ -142,7 +132,7 @@ class Trace(View):
     def outcome(self) -> CaptureOutcome:
         """How the capture ended, in one record."""
         fact = self.tables.fact
-        reason = fact("halt_reason") or fact("error_message")
+        reason = fact("halt_reason") or fact("error_message") or fact("nonfinite_reason")
         status: str = fact("status")
         return CaptureOutcome(
             status=status,
@@ -185,9 +175,16 @@ class Trace(View):
 
     @property
     def health(self) -> TraceHealth:
-        """What could not be watched, and what else a reader should know."""
+        """What could not be watched, and how far the capture can be trusted."""
         with over_events():
-            return health_of(self.tables)
+            return health_of(self.tables, self.nonfinite)
+
+    def nonfinite(self) -> NonfiniteFinding:
+        """NaN and infinities among the kept activations; what ``trace.health.nonfinite`` reads, looked at once."""
+        tables = self.tables
+        if self.looked_at is None or self.looked_at[0] is not tables:
+            self.looked_at = (tables, nonfinite_of(self))
+        return self.looked_at[1]
 
     # -- collections
 
@@ -545,6 +542,7 @@ class Trace(View):
             self.projector = None
             self.indexed = None
             self.returned = MISSING
+            self.looked_at = None
             if self.handles is not None:
                 self.handles.close()
         self.journal.close()
@@ -599,7 +597,7 @@ class OpRecords:
 
 
 class TraceCaptureError(CaptureError, RuntimeError):
-    """The model raised; what was recorded before it is a true prefix, at ``partial_trace``.
+    """The model raised, or was stopped at a NaN; what was recorded before it is a true prefix, at ``partial_trace``.
 
     The exception of the model is its cause, and what is raised is an instance of that exception's class too,
     so that code which catches it goes on working. The partial trace stays in this process: a copy made by
@@ -672,25 +670,3 @@ def _class_for(kind: type[Exception]) -> type[TraceCaptureError]:
 def counted(told: dict[str, int]) -> dict[str, int]:
     """What is told of one layer type, FLOPs as such."""
     return {name: Flops(number) if name in ("forward", "backward") else number for name, number in told.items()}
-
-
-def health_of(tables: CaptureTables) -> TraceHealth:
-    ops, fact = tables.ops, tables.fact
-    opaque = [row for row, is_one in enumerate(ops.column("is_opaque")) if is_one]
-    calls = [row for row in opaque if ops.value("func_qualname", row) is not None]
-    unseen = [row for row in opaque if ops.value("func_qualname", row) is None]
-    notes: list[str] = []
-    if unseen:
-        notes.append(f"{len(unseen)} tensors were made where no wrapper looks; each stands as an op without parents")
-    if calls:
-        notes.append(f"{len(calls)} ops were not watched inside")
-    if fact("num_raised_ops"):
-        notes.append(f"{fact('num_raised_ops')} torch calls raised")
-    if fact("is_partial"):
-        notes.append(f"the capture is {fact('status')}: the records are a prefix")
-    labels = ops.column("label")
-    return TraceHealth(
-        unseen_tensors=tuple(labels[row] for row in unseen),
-        opaque_ops=tuple(labels[row] for row in calls),
-        notes=tuple(notes),
-    )

@@ -52,12 +52,12 @@ def _switch(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         )
 
 
-def _one_of(*words: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+def _one_of(*words: str | bool) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if value not in words:
+        if not any(value is word or (isinstance(word, str) and value == word) for word in words):
             raise ConfigurationError(
                 code="option_value_invalid",
-                problem=f"{attribute.name}={value!r} is none of {', '.join(words)}",
+                problem=f"{attribute.name}={value!r} is none of {', '.join(map(str, words))}",
                 remedy=f"pass one of {', '.join(map(repr, words))}",
                 argument=attribute.name,
             )
@@ -175,6 +175,10 @@ class CaptureOptions:
         save_budget: Most bytes that kept activations may hold on each device, shared memory counted once; the forward
             is left when they hold more. Bytes as an int, a share of the free memory as a float up to 1.0, ``"auto"``
             for a share of 0.8, or None for no ceiling.
+        verify_capture: Count what torch's dispatcher runs and account for each operator, so that ``trace.health`` can
+            say whether anything was missed. The forward takes several times as long.
+        raise_on_nan: Stop at the first value that is not finite. ``"nan"`` stops at a NaN alone: masks are often
+            made of infinities.
         save_grads, backward_ready, replayable: Refused until gradients and replay are available.
     """
 
@@ -183,6 +187,8 @@ class CaptureOptions:
     inference_only: bool = attrs.field(default=False, validator=_switch)
     keep_orphans: bool = attrs.field(default=False, validator=_switch)
     save_budget: str | float | int | None = attrs.field(default="auto", validator=_budget)
+    verify_capture: bool = attrs.field(default=False, validator=_switch)
+    raise_on_nan: bool | Literal["nan"] = attrs.field(default=False, validator=_one_of(False, True, "nan"))
     save_grads: Any = attrs.field(default=None, validator=_later)
     backward_ready: bool = attrs.field(default=False, validator=_later)
     replayable: bool = attrs.field(default=False, validator=_later)

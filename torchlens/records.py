@@ -260,6 +260,7 @@ class Op(HasGradients, Record):
     non_tensor_kwargs = Field[dict[str, Any]]("The keyword arguments that hold no tensor.", python_values)
     func_config = Field[dict[str, Any]]("Readable settings of the call: features, p, dim, ....", python_values)
     is_opaque = Field[bool]("Whether what happened inside was not watched.")
+    opaque_reason = Field[str | None]("Why, in a few words; None where it was watched.")
     args_summary = Field[str]("Its positional arguments, as text.")
     kwargs_summary = Field[str]("Its keyword arguments, as text.")
 
@@ -503,6 +504,7 @@ class Layer(Record):
     func_name = Field[str]("The function of its first pass.")
     func_qualname = Field[str | None]("Its import path; None where no function ran.")
     is_opaque = Field[bool]("Whether what happened inside was not watched.")
+    opaque_reason = Field[str | None]("Why, in a few words; None where it was watched.")
     grad_fn_class_name = Field[str | None]("Class of the autograd node of its first pass; None without one.")
     is_inplace = Field[bool]("Whether its first pass wrote an argument or returned that same object.")
     func_config = Field[dict[str, Any]]("Readable settings of its first pass.", python_values)

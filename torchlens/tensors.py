@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any, Final
 
 import torch
@@ -132,3 +133,18 @@ def _mismatch(dtype: str, shape: tuple[int, ...]) -> PayloadUnavailableError:
         dtype=dtype,
         shape=tuple(shape),
     )
+
+
+def nonfinite_elements(tensor: Tensor) -> tuple[int, int]:
+    """How many elements are NaN, and how many infinite; of a tensor without plain values none."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta or tensor.is_quantized:
+        return 0, 0
+    if tensor.layout != STRIDED or tensor.is_nested or compat.is_functional_wrapper(tensor):
+        return 0, 0
+    plain = compat.detach(tensor)
+    size = math.prod(plain.shape)
+    finite = int(compat.number_of(compat.count_nonzero(compat.is_finite(plain))))
+    if finite == size:
+        return 0, 0
+    num_nan = int(compat.number_of(compat.count_nonzero(compat.is_nan(plain))))
+    return num_nan, size - finite - num_nan

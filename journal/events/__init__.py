@@ -6,6 +6,7 @@ from journal.events.base import EVENTS_BY_NAME, At, Event, Plain, Row, Seq, Stam
 from journal.events.capture import (
     CaptureRequested,
     CaptureSettled,
+    ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
     ForwardRaised,
@@ -43,6 +44,7 @@ from journal.events.forward import (
     TransformKept,
     ValueReread,
 )
+from journal.events.witness import CallEscaped, OperatorsDispatched, OperatorSeen, Owner, ThreadCalled
 
 __all__ = [
     "DESCRIPTION",
@@ -54,6 +56,7 @@ __all__ = [
     "BranchTaken",
     "BufferSeen",
     "BufferWritten",
+    "CallEscaped",
     "CallSiteSeen",
     "CaptureRequested",
     "CaptureSettled",
@@ -61,6 +64,7 @@ __all__ = [
     "ConstantSeen",
     "Description",
     "Event",
+    "ForwardAborted",
     "ForwardHalted",
     "ForwardInterrupted",
     "ForwardRaised",
@@ -77,6 +81,9 @@ __all__ = [
     "OpLeft",
     "OpRaised",
     "OpStarted",
+    "OperatorSeen",
+    "OperatorsDispatched",
+    "Owner",
     "ParameterSeen",
     "PayloadKept",
     "PayloadRef",
@@ -87,6 +94,7 @@ __all__ = [
     "StreamId",
     "StreamOpened",
     "Template",
+    "ThreadCalled",
     "TransformKept",
     "Value",
     "ValueReread",

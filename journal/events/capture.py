@@ -1,10 +1,10 @@
-"""A stream's life: opened, then, for a capture, requested, started, ended one of four ways, settled."""
+"""A stream's life: opened, then, for a capture, requested, started, ended one of five ways, settled."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from journal.events.base import At, Event, Plain, StreamId, event
+from journal.events.base import At, Event, Plain, StreamId, Value, event
 
 StreamKind: TypeAlias = Literal["capture", "branch", "read"]
 
@@ -88,6 +88,16 @@ class ForwardRaised(Event):
 
     exception: str  # qualified class name
     message: str
+
+
+@event("forward_aborted", version=1)
+class ForwardAborted(Event):
+    """The forward was left after the event ``at``, because a value of it is not finite and the request forbids that."""
+
+    at: At
+    value: Value
+    num_nan: int  # elements
+    num_infinite: int
 
 
 @event("forward_interrupted", version=1)

@@ -44,7 +44,7 @@ class FunctionSeen(Event):
     number: int  # 0, 1, 2, ... in order of this event
     func_name: str  # "relu", "__add__"
     qualname: str  # import path: "torch.nn.functional.relu", "torch.Tensor.add_"
-    opaque: bool  # what happened inside was not watched
+    opaque: str | None  # why what happened inside was not watched, in a few words; None where it was
 
 
 @event("code_seen", version=1)
@@ -107,12 +107,15 @@ class ConstantSeen(Event):
     """A tensor came from where the wrappers do not look: made before the forward, or by an unwatched path.
 
     ``made_by`` is the class of its autograd node where it has one that this capture did not see made:
-    then an unwatched call produced it during the forward or before.
+    then an unwatched call produced it during the forward or before. It is the function's name where another thread
+    called that during the forward.
     """
 
     value: Value
     made_by: str | None
-    inside: bool  # the node was made during this forward
+    inside: bool  # it was made during this forward
+    inputs: tuple[int, ...]  # values, and -1 - n for parameter n, that it is known to come from; () for most
+    thread: str | None  # name of the thread that made it; None where that is not known
     description: Description
 
 

@@ -285,7 +285,7 @@ class Made:
         self.start()
         if func not in self.functions:
             number = self.functions[func] = len(self.functions)
-            self.add(FunctionSeen(number=number, func_name=func, qualname=f"torch.{func}", opaque=False))
+            self.add(FunctionSeen(number=number, func_name=func, qualname=f"torch.{func}", opaque=None))
         here = self.site(site)
         lists = [argument if isinstance(argument, list | tuple) else None for argument in arguments]
         flat = [
@@ -333,6 +333,8 @@ class Made:
                 value=value,  # type: ignore[arg-type]  # the same
                 made_by=made_by,
                 inside=made_by is not None,
+                inputs=(),
+                thread=None,
                 description=self.describe(shape),
             )
         )

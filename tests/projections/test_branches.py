@@ -20,7 +20,7 @@ HEADER_FACTS = {"name", "trace_label", "tags", "stream_kind", "written_by", "env
 NUMBERED = {
     *("event", "func_call_id", "left_event"),
     *("started_event", "ended_event", "halted_at", "last_started_event", "last_executed_event", "raised_event"),
-    "calls_in_progress",
+    *("calls_in_progress", "decompositions", "nonfinite_stop"),
 }
 """Columns that hold event numbers."""
 

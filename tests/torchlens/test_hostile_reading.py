@@ -118,10 +118,15 @@ def begun(
         CodeSeen(number=0, file=file, qualname="Net.forward", name="forward", first_line=1, source=None),
         CallSiteSeen(number=0, code=0, span=(1, 1, 0, 1), caller=None),
         *(
-            FunctionSeen(number=number, func_name=name, qualname=f"torch.{name}", opaque=False)
+            FunctionSeen(number=number, func_name=name, qualname=f"torch.{name}", opaque=None)
             for number, name in enumerate(functions)
         ),
     ]
+
+
+def constant(value: int, made_by: str) -> ConstantSeen:
+    """A tensor that an unwatched call made during the forward."""
+    return ConstantSeen(value=value, made_by=made_by, inside=True, inputs=(), thread=None, description=PLAIN)
 
 
 def entered(number: int, inputs: Sequence[int] = ()) -> ModuleEntered:
@@ -322,7 +327,10 @@ GROWING: dict[str, Callable[[], list[Event]]] = {
     "calls that never close": lambda: [*begun(), *(entered(0) for _ in range(8 * MANY)), op(1)],
     "unwatched function": lambda: [
         *begun(),
-        *(ConstantSeen(value=n, made_by="F" * 200_000, inside=True, description=PLAIN) for n in range(1, MANY)),
+        *(
+            ConstantSeen(value=n, made_by="F" * 200_000, inside=True, inputs=(), thread=None, description=PLAIN)
+            for n in range(1, MANY)
+        ),
     ][:300],
 }
 
@@ -371,7 +379,10 @@ LINEAR: dict[str, Callable[[int], list[Event]]] = {
     ],
     "unwatched functions": lambda many: [
         *begun(),
-        *(ConstantSeen(value=n, made_by=f"F{n}xBackward", inside=True, description=PLAIN) for n in range(1, many + 1)),
+        *(
+            ConstantSeen(value=n, made_by=f"F{n}xBackward", inside=True, inputs=(), thread=None, description=PLAIN)
+            for n in range(1, many + 1)
+        ),
     ],
     "calls left from the outermost": lambda many: [
         *begun(),

@@ -335,7 +335,4 @@ class Known:
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """Its shape; () where it has no one shape, as a nested tensor."""
-    try:
-        return tuple(int(size) for size in tensor.shape)
-    except RuntimeError:
-        return ()
+    return () if tensor.is_nested else tuple(int(size) for size in tensor.shape)

@@ -28,8 +28,25 @@ class Function:
     original: Callable[..., Any]
     writes: Callable[[Arguments, Keywords], Arguments] | None = None  # the arguments a call may write; None: none ever
     draws: Callable[[Arguments, Keywords], bool] | None = None  # whether a call will use a random generator
-    opaque: bool = False  # what happens inside is not watched
+    opaque: str | None = None  # why what happens inside is not watched, in a few words; None where it is
 
+
+SCRIPTED: Final = "scripted code"
+TRANSFORM: Final = "function transform"
+AUTOGRAD_FUNCTION: Final = "autograd function"
+FUSED: Final = "fused kernel"
+CUSTOM: Final = "custom operator"
+NESTED: Final = "nested tensors"
+ENGINE: Final = "autograd engine"
+"""Why an op is opaque. Each is one op because what runs inside is no Python, or works on stand-ins, or has no gradient
+of its own."""
+
+OPAQUE_BUILTINS: Final = {
+    "_transformer_encoder_layer_fwd": FUSED,
+    "_native_multi_head_attention": FUSED,
+    "_nested_tensor_from_mask": NESTED,
+}
+"""Builtins that do the work of a whole module, or hand over to nested tensors."""
 
 BUILTINS: Final = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
@@ -69,7 +86,7 @@ KEPT_PRIVATE: Final = frozenset(
     _grouped_mm _weight_norm _scaled_mm _int_mm _pack_padded_sequence _pad_packed_sequence
     _transformer_encoder_layer_fwd _native_multi_head_attention _softmax _log_softmax _convolution _addmm_activation
     _conj _neg_view _stack _embedding_bag _trilinear _standard_gamma _sample_dirichlet _unique _unique2
-    _fused_rms_norm _shape_as_tensor _coalesce
+    _fused_rms_norm _shape_as_tensor _coalesce _nested_tensor_from_mask
     """.split()
 )
 
@@ -179,7 +196,8 @@ def function(name: str, qualname: str, original: Callable[..., Any]) -> Function
     draws = None
     if builtin:
         draws = always if name in ALWAYS_DRAWS else CONDITIONAL_DRAWS.get(name)
-    return Function(name, qualname, original, writes_by_name(name, builtin=builtin), draws)
+    opaque = OPAQUE_BUILTINS.get(name) if builtin else None
+    return Function(name, qualname, original, writes_by_name(name, builtin=builtin), draws, opaque)
 
 
 def namespaces() -> Iterator[tuple[Any, str]]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from journal.events import ModelDescribed, ModuleSeen
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
-from torchlens.capture.functions import Function
+from torchlens.capture.functions import SCRIPTED, Function
 from torchlens.capture.recorder import Recorder, parameter_row
 from torchlens.capture.template import path_of
 
@@ -292,7 +292,7 @@ class Instrumented:
     def _opaque(self, module: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
         """A scripted module: one op, since what it runs is not Python."""
         name = getattr(module, "original_name", type(module).__name__)
-        function = Function(name.lower(), f"torch.jit.{name}", original, opaque=True)
+        function = Function(name.lower(), f"torch.jit.{name}", original, opaque=SCRIPTED)
         applied = self._recorder.applied
 
         def forward(*args: Any, **kwargs: Any) -> Any:

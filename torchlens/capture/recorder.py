@@ -8,11 +8,13 @@ capture reads as none. Parameters have negative numbers, ``-1 - n``.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from time import monotonic_ns
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from weakref import ref
 
 import torch
@@ -38,6 +40,7 @@ from journal.events import (
     OpStarted,
     ParameterSeen,
     PayloadKept,
+    ThreadCalled,
     TransformKept,
     Value,
     ValueReread,
@@ -86,6 +89,12 @@ MOVES_STORAGE: Final = frozenset(("set_", "resize_", "resize_as_"))
 SHARES_OUTSIDE: Final = frozenset(("from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"))
 """Calls whose result may share memory with something that is no tensor and can be written unseen."""
 
+MAX_UNSEEN_NODES: Final = 256
+"""How many unseen autograd nodes are followed back from one unseen tensor."""
+
+MAX_FUNCTIONS_TOLD: Final = 64
+"""Most functions named of one thread."""
+
 ONE_TENSOR: Final = (HOLE,)
 """The template of a call with one tensor and nothing else, which is most module calls."""
 
@@ -129,12 +138,15 @@ class Recorder:
         "_buffer_storages",
         "_buffer_versions",
         "_chunk",
+        "_elsewhere",
         "_flight",
         "_follows",
         "_functions",
         "_held_residents",
+        "_indexed",
         "_lasting",
         "_made",
+        "_node_values",
         "_numbered",
         "_param_storages",
         "_params",
@@ -142,6 +154,7 @@ class Recorder:
         "_resident_storages",
         "_residents",
         "_storages",
+        "_strays",
         "_value_storage",
         "_writers",
         "call",
@@ -204,6 +217,10 @@ class Recorder:
         keeper.leave = self._leave_for
         self._made: list[Changed] = keeper.made if isinstance(keeper, ChangingKeeper) else []
         self._follows = not plan.simple or isinstance(keeper, ChangingKeeper)  # something is done after each op
+        self._elsewhere: dict[int, Elsewhere] = {}  # by thread, what threads other than ours have called
+        self._strays: dict[int, Stray] = {}  # by id, what those calls returned
+        self._node_values: dict[tuple[Any, int], int] = {}  # autograd node and slot -> value, made when it is needed
+        self._indexed = 0  # how many of the numbered tensors are in it
         self._autocast_devices = tuple(d for d in ("cpu", "cuda") if d == "cpu" or torch.cuda.is_available())
         self.sites = CallSites(self._append, self._keep_source, Recorder.module_called.__code__)
 
@@ -320,9 +337,7 @@ class Recorder:
             return self._read_buffer(tensor, known[0])
         if isinstance(tensor, nn.Parameter):
             return self.meet_parameter(tensor, None, None)
-        node = compat.node_of(tensor)
-        made_by = None if node is None or node in self.nodes else type(node).__name__
-        inside = made_by is not None and compat.made_since(node, self.first_node)
+        made_by, inside, inputs, thread = self._origin(tensor)
         storage = self._resident_storage(tensor)
         value = self._reside(tensor, storage)
         is_row = made_by is not None and inside
@@ -332,7 +347,7 @@ class Recorder:
             wanted = False if isinstance(self.keeper, ChangingKeeper) else self.plan.constant
         payload = self._payload(value, tensor, storage, wanted, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
-        self._append((CONSTANT_SEEN, monotonic_ns(), value, made_by, inside, description))
+        self._append((CONSTANT_SEEN, monotonic_ns(), value, made_by, inside, inputs, thread, description))
         self.tell_made()
         if is_row:
             self._leave_if_asked(value, tensor)
@@ -344,8 +359,52 @@ class Recorder:
         if plan.stopping is not None and plan.stopping.value == value:
             raise Halt(self.writer.next_at() - 1, plan.stop, ((value, tensor),))
 
+    def _origin(self, tensor: Tensor) -> tuple[str | None, bool, tuple[int, ...], str | None]:
+        """What made a tensor that no call of ours returned: its name, whether just now, from what, in which thread."""
+        stray = self._strays.get(id(tensor))
+        if stray is not None and stray.tensor() is tensor:
+            return stray.func_name, True, stray.inputs, stray.thread
+        node = compat.node_of(tensor)
+        if node is None or node in self.nodes:
+            return None, False, (), None
+        inside = compat.made_since(node, self.first_node)
+        return type(node).__name__, inside, self._sources(node) if inside else (), None
+
+    def _sources(self, node: Any) -> tuple[int, ...]:
+        """The values that an unseen autograd node leads back to, as far as they are held."""
+        known = self._node_values
+        numbered = self._numbered
+        for held in numbered[self._indexed :]:
+            tensor = held()
+            made = None if tensor is None else compat.node_of(tensor)
+            if tensor is not None and made is not None:
+                value = self.value_of(tensor)
+                if value is not None:
+                    known[made, tensor.output_nr] = value
+        self._indexed = len(numbered)
+        for value, (pinned, _) in self.keeper.pins.items():
+            made = compat.node_of(pinned)
+            if made is not None:
+                known.setdefault((made, pinned.output_nr), value)
+        found: dict[int, None] = {}
+        seen, waiting = {node}, [node]
+        while waiting and len(seen) < MAX_UNSEEN_NODES:
+            for before, slot in waiting.pop().next_functions:
+                value = known.get((before, slot))
+                leaf = getattr(before, "variable", None)
+                if value is None and leaf is not None:
+                    value = self.value_of(leaf)
+                if value is not None:
+                    found[value] = None
+                elif before is not None and before not in seen:
+                    seen.add(before)
+                    waiting.append(before)
+        return tuple(found)
+
     def _resident_storage(self, tensor: Tensor) -> int | None:
         """Storage number of a tensor that outlives the forward, so that its address stays its own."""
+        if tensor.is_nested:
+            return None
         try:
             address = _storage_address(tensor)
         except RuntimeError:
@@ -564,7 +623,9 @@ class Recorder:
     def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         original = function.original
         if self.paused or _get_ident() != self.thread:
-            if (function.writes is not None or "out" in kwargs) and self.paused and _get_ident() == self.thread:
+            if _get_ident() != self.thread:
+                return self._called_elsewhere(function, args, kwargs)
+            if function.writes is not None or "out" in kwargs:
                 written = () if function.writes is None else function.writes(args, kwargs)
                 for _, tensor in leaves((written, kwargs.get("out"))):
                     self.protect(tensor)
@@ -664,7 +725,7 @@ class Recorder:
             ]
             shown = result
             if written and not any(True for _ in leaves(result)):
-                shown = tensors[written[0]] if len(written) == 1 else [tensors[position] for position in written]
+                shown = _written_of(tensors, written)
             self._executed(function, template, named, inputs, tensors, shown, start, duration, rng, written, frame)
         if self.values == before:
             self._left(started)
@@ -760,7 +821,8 @@ class Recorder:
         frame: Any,
     ) -> None:
         """Number the results and append the call."""
-        if type(result) is Tensor:
+        plain = type(result) is Tensor
+        if plain:
             results: tuple[tuple[tuple[Any, ...], Tensor], ...] = (((), result),)
             container = None
         else:
@@ -795,8 +857,10 @@ class Recorder:
             view_of = None
             if same_as is None:
                 try:
-                    address = _storage_address(tensor)
+                    address = None if not plain and tensor.is_nested else _storage_address(tensor)
                 except RuntimeError:
+                    address = None
+                if address is None:
                     storage = None
                 else:  # a new address is the usual case, and is no other value's
                     of_parameter = inputs and min(inputs) < 0 and (len(inputs) == 1 or _is_view(tensor))
@@ -936,10 +1000,48 @@ class Recorder:
         self.tell_made()
         self._leave_if_asked(value, buffer)
 
+    # -- calls of other threads ------------------------------------------------------------------
+
+    def _called_elsewhere(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call of another thread, which is not recorded, and remember that it was made and what it gave."""
+        heard = self._elsewhere.setdefault(_get_ident(), Elsewhere(threading.current_thread().name))
+        heard.depth += 1
+        try:
+            result = function.original(*args, **kwargs)
+        finally:
+            heard.depth -= 1
+        if heard.depth:
+            return result
+        with compat.NoTorchFunction():
+            heard.count(function.qualname)
+            inputs: dict[int, None] = {}
+            for _, tensor in leaves((args, kwargs)):
+                value, stray = self.value_of(tensor), self._strays.get(id(tensor))
+                if value is not None:
+                    inputs[value] = None
+                elif stray is not None and stray.tensor() is tensor:
+                    inputs.update(dict.fromkeys(stray.inputs))
+            for _, tensor in leaves(result):
+                if self.value_of(tensor) is None:
+                    self._strays[id(tensor)] = Stray(ref(tensor), function.func_name, heard.name, tuple(inputs))
+        return result
+
+    def tell_of_others(self) -> None:
+        """Tell of the calls of other threads, now that the forward has ended."""
+        for heard in list(self._elsewhere.values()):
+            named = tuple(itertools.islice(heard.functions.items(), MAX_FUNCTIONS_TOLD))
+            self.note(ThreadCalled(thread=heard.name, num_calls=heard.num_calls, functions=named))
+
+    def watching(self) -> AbstractContextManager[Any]:
+        """The context in which the forward runs."""
+        return contextlib.nullcontext()
+
     # -- odd calls -------------------------------------------------------------------------------
 
     def applied(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], watched: bool) -> Any:
-        if self.paused or _get_ident() != self.thread:
+        if _get_ident() != self.thread:
+            return self._called_elsewhere(function, args, kwargs)
+        if self.paused:
             return function.original(*args, **kwargs)
         inputs: list[int] = []
         tensors: list[Tensor] = []
@@ -956,10 +1058,16 @@ class Recorder:
             return result
         with compat.NoTorchFunction():
             template, named = self.take(args, kwargs, inputs, tensors)
+            if function.writes is not None:
+                for _, tensor in leaves(function.writes(args, kwargs)):
+                    self.protect(tensor)
             versions = [compat.version_of(tensor) for tensor in tensors]
             started: At | None = None
             if self._flight:
                 started = self._announce(function, template, named, inputs, tensors, _getframe(2))
+        rng = None
+        if function.draws is not None and function.draws(args, kwargs):
+            rng = self._keep_random_state(args, kwargs)
         self.paused += 1
         start = monotonic_ns()
         try:
@@ -977,8 +1085,9 @@ class Recorder:
                 for position, (tensor, version) in enumerate(zip(tensors, versions, strict=True))
                 if compat.version_of(tensor) != version
             ]
+            shown = result if not written or any(True for _ in leaves(result)) else _written_of(tensors, written)
             self._executed(
-                function, template, named, inputs, tensors, result, start, duration, None, written, _getframe(2)
+                function, template, named, inputs, tensors, shown, start, duration, rng, written, _getframe(2)
             )
         if self.values == before:
             self._left(started)
@@ -1221,6 +1330,38 @@ class Recorder:
         self._residents.clear()
         self._held_residents.clear()
         self._params.clear()
+        self._strays.clear()
+        self._node_values.clear()
+
+
+class Elsewhere:
+    """What one thread other than the forward's has called."""
+
+    __slots__ = ("depth", "functions", "name", "num_calls")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.depth = 0  # of calls inside each other; the outermost one counts
+        self.num_calls = 0
+        self.functions: dict[str, int] = {}
+
+    def count(self, qualname: str) -> None:
+        self.num_calls += 1
+        self.functions[qualname] = self.functions.get(qualname, 0) + 1
+
+
+class Stray(NamedTuple):
+    """A tensor that another thread's call returned."""
+
+    tensor: ref[Tensor]
+    func_name: str
+    thread: str
+    inputs: tuple[int, ...]  # the values of ours that it was made from
+
+
+def _written_of(tensors: list[Tensor], written: list[int]) -> Any:
+    """What a call that returns nothing is shown to have made: the tensors that it wrote."""
+    return tensors[written[0]] if len(written) == 1 else [tensors[position] for position in written]
 
 
 def _has_changed(tensor: Tensor, version: int | None) -> bool:
@@ -1249,6 +1390,7 @@ def parameter_row(address: str, tensor: Tensor, aliases: tuple[str, ...]) -> tup
 OWN_CODE.update(
     method.__code__
     for method in (
+        Recorder._called_elsewhere,
         Recorder.called,
         Recorder._called_with_care,
         Recorder.applied,

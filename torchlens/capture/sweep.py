@@ -38,6 +38,8 @@ _sizes: Final[dict[str, int]] = {}  # number of globals of each module when it w
 _global_hits: Final[dict[str, list[str]]] = {}  # module name -> global names that hold a torch function
 # Names of the methods of a class with a torch function in default or closure; the classes are the user's to drop.
 _class_parts: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKeyDictionary()
+# Names of the methods of a class whose globals are no imported module's, as those of a file run by hand.
+_class_strays: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKeyDictionary()
 
 
 class Sweep:
@@ -140,10 +142,17 @@ class Sweep:
         parts = _class_parts.get(kind)
         if parts is None:
             parts = _class_parts[kind] = [name for name, method in _methods(kind) if self._holds(method)]
-        if parts:
+            _class_strays[kind] = [name for name, method in _methods(kind) if not _is_imported(method)]
+        strays = _class_strays[kind]
+        if parts or strays:
             methods = dict(_methods(kind))
             for name in parts:
                 self._in_function(methods[name])
+            for name in strays:
+                names = methods[name].__globals__
+                self._in_mapping(
+                    names, [used for used in methods[name].__code__.co_names if self._hit(names.get(used))]
+                )
 
     def _holds(self, method: types.FunctionType) -> bool:
         values = (*(method.__defaults__ or ()), *(method.__kwdefaults__ or {}).values())
@@ -192,6 +201,12 @@ def _exchange(names: dict[str, Any], name: str, made: Any, original: Any) -> Non
 
 
 KINDS: Final = CALLABLES | {types.MethodType, functools.partial}
+
+
+def _is_imported(method: types.FunctionType) -> bool:
+    """Whether the globals of a method are those of a module that ``over_globals`` looks through."""
+    found = sys.modules.get(method.__globals__.get("__name__", ""))
+    return isinstance(found, types.ModuleType) and vars(found) is method.__globals__
 
 
 def _is_function_apply(method: types.MethodType) -> bool:

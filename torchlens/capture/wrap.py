@@ -92,7 +92,7 @@ class Wrappers:
     def __init__(self) -> None:
         self.by_original: dict[int, Callable[..., Any]] = {}
         self.by_wrapper: dict[int, Callable[..., Any]] = {}
-        self._functions: list[Function] = []  # keeps the originals alive, so that their ids stay theirs
+        self.functions: list[Function] = []  # keeps the originals alive, so that their ids stay theirs
         self._by_name: dict[tuple[str, str], Function] = {}
         self._spaces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...]]] = []
         self._methods: list[tuple[type, str, Any, Any]] = []  # owner, name, wrapper, original or MISSING
@@ -123,6 +123,8 @@ class Wrappers:
         for name in ("__repr__", "__format__"):
             self._method(torch.Tensor, name, _unwatched(getattr(torch.Tensor, name)))
         self._space(vars(torch), [("compile", _compile(torch.compile), torch.compile)])
+        for owner in compat.SCRIPTED:
+            self._method(owner, "__call__", _scripted(owner))
         self._method(compat.OP_PACKET, "__call__", _operator(compat.OP_PACKET))
         self._method(compat.OP_OVERLOAD, "__call__", _operator(compat.OP_OVERLOAD))
         self._method(torch.autograd.Function, "apply", _apply())
@@ -133,7 +135,7 @@ class Wrappers:
         return self._by_name.get((name, qualname))
 
     def _known(self, function: Function) -> Function:
-        self._functions.append(function)
+        self.functions.append(function)
         self._by_name.setdefault((function.func_name, function.qualname), function)
         return function
 
@@ -155,17 +157,38 @@ class Wrappers:
         self._methods.append((owner, name, wrapper, vars(owner).get(name, MISSING)))
 
     def _transforms(self) -> None:
+        """Functions that are one op and not watched inside, by the namespace they stand in."""
         by_space: dict[int, tuple[dict[str, Any], list[tuple[str, Any, Any]]]] = {}
-        for namespace, name, later in compat.transforms():
-            original = getattr(namespace, name)
-            made = self.by_original.get(id(original))
-            if made is None:
-                function = Function(name, f"torch.func.{name}", original, opaque=True)
-                self._functions.append(function)
-                made = self.by_original[id(original)] = _transform(function, later)
-            by_space.setdefault(id(namespace), (vars(namespace), []))[1].append((name, made, original))
+        for namespace, name, gives in compat.transforms():
+            self._opaque(by_space, namespace, name, f"torch.func.{name}", functions.TRANSFORM, gives)
+        self._opaque(by_space, torch.autograd, "grad", "torch.autograd.grad", functions.ENGINE, "result")
+        for name in compat.nested_functions():
+            self._opaque(by_space, torch.nested, name, f"torch.nested.{name}", functions.NESTED, "result")
         for names, pairs in by_space.values():
             self._space(names, pairs)
+        if compat.JAGGED is not None:  # what its Python code computes with are not the tensors of the model
+            self._method(compat.JAGGED, "__torch_function__", _unwatched_class_method(compat.JAGGED))
+
+    def _opaque(
+        self,
+        by_space: dict[int, tuple[dict[str, Any], list[tuple[str, Any, Any]]]],
+        namespace: Any,
+        name: str,
+        qualname: str,
+        reason: str,
+        gives: compat.Gives,
+    ) -> None:
+        original = getattr(namespace, name)
+        made = self.by_original.get(id(original))
+        if made is None:
+            function = self._known(Function(name, qualname, original, opaque=reason))
+            made = self.by_original[id(original)] = _transform(function, gives)
+        by_space.setdefault(id(namespace), (vars(namespace), []))[1].append((name, made, original))
+
+    @functools.cached_property
+    def bare(self) -> dict[int, Function]:
+        """Every watched function by the id of its original."""
+        return {id(function.original): function for function in self.functions}
 
     def install(self) -> None:
         for names, wrapped, _, _ in self._spaces:
@@ -218,6 +241,20 @@ def _property(name: str, known: Callable[[Function], Function]) -> property:
 
     OWN_CODE.update((read.__code__, write.__code__))
     return property(read, write, erase, described.__doc__)
+
+
+def _unwatched_class_method(owner: type) -> Any:
+    """A class method whose inside is no part of the model; the call around it may be an op."""
+    original = vars(owner)["__torch_function__"].__func__
+
+    def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(cls, *args, **kwargs)
+        return listener.unwatched(original, (cls, *args), kwargs)
+
+    OWN_CODE.add(call.__code__)
+    return classmethod(functools.wraps(original)(call))
 
 
 def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -273,7 +310,7 @@ def _escape(name: str) -> Callable[..., Any]:
 def _operator(owner: type) -> Callable[..., Any]:
     """``torch.ops.*``: one method of the class catches every operator, custom ones too."""
     original = owner.__call__
-    known: dict[int, tuple[Any, Function]] = {}
+    known: dict[int, tuple[Any, Function]] = {}  # holds the operators, so that their ids stay theirs
 
     def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         listener = _listener
@@ -285,8 +322,27 @@ def _operator(owner: type) -> Callable[..., Any]:
             writes = functions.every_argument if compat.op_writes(self) else None
             draws = functions.always if compat.op_draws(self) else None
             bound = functools.partial(original, self)
-            entry = known[id(self)] = (self, Function(name, path, bound, writes, draws))
+            opaque = None if compat.is_torchs_operator(self) else functions.CUSTOM
+            entry = known[id(self)] = (self, Function(name, path, bound, writes, draws, opaque))
+        if entry[1].opaque is not None:
+            return listener.applied(entry[1], args, kwargs, False)
         return listener.called(entry[1], args, kwargs)
+
+    OWN_CODE.add(__call__.__code__)
+    return __call__
+
+
+def _scripted(owner: type) -> Callable[..., Any]:
+    """A scripted function or a method of a scripted module: one op, since what it runs is no Python."""
+    original = vars(owner)["__call__"]
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(self, *args, **kwargs)
+        name = compat.scripted_name(self)
+        function = Function(name, f"torch.jit.{name}", functools.partial(original, self), opaque=functions.SCRIPTED)
+        return listener.applied(function, args, kwargs, False)
 
     OWN_CODE.add(__call__.__code__)
     return __call__
@@ -308,7 +364,7 @@ def _apply() -> Any:
         if function is None:
             path = f"{cls.__module__}.{cls.__qualname__}"
             bound = functools.partial(original, cls)
-            function = known[cls] = Function(cls.__name__, path, bound, opaque=True)
+            function = known[cls] = Function(cls.__name__, path, bound, opaque=functions.AUTOGRAD_FUNCTION)
         watched = cls in compat.checkpoint_functions() or any(map(_runs_modules, args))
         return listener.applied(function, args, kwargs, watched)
 
@@ -323,30 +379,46 @@ def _runs_modules(argument: Any) -> bool:
     return isinstance(argument, torch.nn.Module)
 
 
-def _transform(function: Function, later: bool) -> Callable[..., Any]:
-    """A ``torch.func`` transform: one op; what it computes inside has no tensors of its own to keep."""
+def _transform(function: Function, gives: compat.Gives) -> Callable[..., Any]:
+    """A call that is one op; what it computes inside has no tensors of its own to keep.
+
+    Where it gives a function, that one's calls are ops; where it gives one beside its result, both are.
+    """
     original = function.original
 
     def call(*args: Any, **kwargs: Any) -> Any:
         listener = _listener
         if listener is None:
             return original(*args, **kwargs)
-        if not later:
-            return listener.applied(function, args, kwargs, False)
-        made = original(*args, **kwargs)
-        applied = Function(function.func_name, function.qualname, made, opaque=True)
-
-        def transformed(*args: Any, **kwargs: Any) -> Any:
-            listener = _listener
-            if listener is None:
-                return made(*args, **kwargs)
-            return listener.applied(applied, args, kwargs, False)
-
-        OWN_CODE.add(transformed.__code__)
-        return functools.wraps(made)(transformed)
+        if gives == "function":
+            return _applied_later(function, original(*args, **kwargs), ())
+        result = listener.applied(function, args, kwargs, False)
+        if gives == "result":
+            return result
+        output, made, *rest = result
+        return (output, _applied_later(function, made, args[1:]), *rest)
 
     OWN_CODE.add(call.__code__)
     return _dressed(call, function)
+
+
+def _applied_later(function: Function, made: Callable[..., Any], given: tuple[Any, ...]) -> Callable[..., Any]:
+    """A function that a transform gave; ``given`` is what it was made at, and counts among the inputs of each call."""
+    applied = Function(
+        function.func_name,
+        function.qualname,
+        lambda *args, **kwargs: made(*args[len(given) :], **kwargs),
+        opaque=function.opaque,
+    )
+
+    def transformed(*args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        if listener is None:
+            return made(*args, **kwargs)
+        return listener.applied(applied, (*given, *args), kwargs, False)
+
+    OWN_CODE.add(transformed.__code__)
+    return functools.wraps(made)(transformed)
 
 
 _wrappers: Wrappers | None = None

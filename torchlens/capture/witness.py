@@ -1,0 +1,451 @@
+"""A recorder that also accounts for what the dispatcher runs, and stops at values that are not finite. Opt-in.
+
+Below Python every torch call becomes operators, which a dispatch mode sees one by one. Each is put down to the
+innermost wrapped call that is open in that moment; what runs while none is open came to torch past the
+wrappers, and is an escape. A dispatch mode is used and no function mode: that one would see Python's names, but torch
+itself asks whether one is on and then leaves its fused paths, so that the model would run otherwise.
+
+Nothing here is part of a default capture: its recorder is the plain one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import sys
+import threading
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import attrs
+from torch import Tensor
+
+from journal.events import CallEscaped, OperatorsDispatched, OperatorSeen, Owner
+from torchlens import compat
+from torchlens.capture import wrap
+from torchlens.capture.callsite import OWN_CODE
+from torchlens.capture.facts import shape_of
+from torchlens.capture.functions import Function
+from torchlens.capture.recorder import Halt, Recorder
+from torchlens.capture.template import leaves
+from torchlens.tensors import nonfinite_elements
+
+_get_ident = threading.get_ident
+
+MAX_BINDINGS: Final = 8
+"""Most places named for one escape."""
+
+NESTED_MODULES: Final = 4
+"""How deep a path of modules is followed: ``torch._C._nn.gelu``."""
+
+LOOKED_THROUGH: Final = 3
+"""Frames of the model, from the escape outwards, whose names are looked through for the bare function."""
+
+
+class Nonfinite(Halt):
+    """Leaves the forward at a value that is not finite; the model's own ``except Exception`` does not catch it."""
+
+    def __init__(self, at: int, value: int, num_nan: int, num_infinite: int) -> None:
+        super().__init__(at, "a value is not finite", ())
+        self.value = value
+        self.num_nan = num_nan
+        self.num_infinite = num_infinite
+
+
+@attrs.define(slots=True, eq=False)
+class Open:
+    """A wrapped call that is open, and what the dispatcher has run for it."""
+
+    function: Function | None
+    owner: Owner = "question"
+    by: int | None = None
+    calls: list[Any] = attrs.field(factory=list)
+
+
+class WitnessRecorder(Recorder):
+    """The recorder, told of the operators below its calls.
+
+    Args:
+        verify: Account for every dispatched operator.
+        forbidden: ``"nonfinite"`` stops the forward at the first NaN or infinity that an op returns, ``"nan"`` at the
+            first NaN; None at neither.
+    """
+
+    __slots__ = (
+        "_by_operator",
+        "_engine",
+        "_forbidden",
+        "_frame",
+        "_made_at",
+        "_ours",
+        "_proxies",
+        "_returned",
+        "_verify",
+        "_watched",
+    )
+
+    def __init__(self, *args: Any, verify: bool, forbidden: str | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._verify = verify
+        self._forbidden = forbidden
+        self._ours = 0  # how deep in the recorder's own work, whose operators are no model's
+        self._frame: Open | None = None  # the innermost open call
+        self._returned: Open | None = None  # the call whose original returned last
+        self._made_at: int | None = None
+        self._proxies: dict[Function, Function] = {}  # watched function -> one whose original tells when it runs
+        self._watched: dict[Function, Function] = {}  # and back: records and handles name the watched one
+        self._by_operator: dict[Any, int] = {}
+        self._engine: deque[Any] = deque()  # operators that the autograd engine ran on threads of its own
+
+    # -- the borders between the model's work and ours ----------------------------------------------
+
+    def _inside(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The original of a wrapped call: from here on operators are put down to it."""
+        outer, ours = self._frame, self._ours
+        frame = self._frame = self._opening()
+        self._ours = 0
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._frame, self._ours = outer, ours
+            self._returned = frame
+
+    def _theirs(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A module's forward, or user code that a call only hands on to: no call of torch is open in it."""
+        outer, ours = self._frame, self._ours
+        self._frame, self._ours = None, 0
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._frame, self._ours = outer, ours
+
+    def _opening(self) -> Open:
+        frame = self._returned
+        assert frame is not None  # set by whoever is about to make the call
+        return frame
+
+    def _proxy(self, function: Function) -> Function:
+        made = self._proxies.get(function)
+        if made is None:
+            original = functools.partial(self._inside, function.original)
+            made = self._proxies[function] = attrs.evolve(function, original=original)
+            self._watched[made] = function
+        return made
+
+    def _function(self, function: Function) -> int:
+        return Recorder._function(self, self._watched.get(function, function))
+
+    def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.paused or _get_ident() != self.thread:
+            return Recorder.called(self, function, args, kwargs)
+        return self._accounted(Open(function), Recorder.called, self._proxy(function), args, kwargs)
+
+    def applied(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], watched: bool) -> Any:
+        if self.paused or _get_ident() != self.thread:
+            return Recorder.applied(self, function, args, kwargs, watched)
+        if watched:
+            return self._handed_on(function, args, kwargs)
+        frame = Open(function, "opaque")
+        return self._accounted(frame, Recorder.applied, self._proxy(function), args, kwargs, watched)
+
+    def _handed_on(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that runs user code, whose calls are ops of their own."""
+        frame = Open(function)
+
+        def theirs(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return self._theirs(function.original, *args, **kwargs)
+            finally:
+                self._returned = frame
+
+        OWN_CODE.add(theirs.__code__)
+        proxy = attrs.evolve(function, original=theirs)
+        self._watched[proxy] = function
+        self._ours += 1
+        try:
+            return Recorder.applied(self, proxy, args, kwargs, True)
+        finally:
+            self._ours -= 1
+
+    def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.paused or _get_ident() != self.thread:
+            return Recorder.transparent(self, original, args, kwargs)
+        inside = functools.partial(self._inside, original)
+        return self._accounted(Open(None, "opaque"), Recorder.transparent, inside, args, kwargs)
+
+    def unwatched(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.paused or _get_ident() != self.thread:
+            return Recorder.unwatched(self, original, args, kwargs)
+        if self._frame is not None and not self._ours:  # a subclass's own code, in a call that is open
+            return Recorder.unwatched(self, original, args, kwargs)
+        inside = functools.partial(self._inside, original)
+        return self._accounted(Open(None, "opaque"), Recorder.unwatched, inside, args, kwargs)
+
+    def _accounted(self, frame: Open, record: Callable[..., Any], *given: Any) -> Any:
+        """Make a call through the recorder, then tell which operators ran for it, and what it was."""
+        before = self.values
+        self._ours += 1
+        self._returned = frame
+        try:
+            result = record(self, *given)
+            if frame.by is None and frame.owner == "question" and self.values != before and frame.calls:
+                frame.owner = "composite" if any(True for _ in leaves(result)) else "question"
+            return result
+        except BaseException:
+            if frame.by is None:
+                frame.owner = "raised"
+            raise
+        finally:
+            self._ours -= 1
+            if frame.calls:
+                self._tell(frame.owner, frame.by, frame.function, frame.calls)
+
+    def module_called(
+        self, number: int, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.paused or _get_ident() != self.thread:
+            return Recorder.module_called(self, number, original, args, kwargs)
+        theirs = functools.partial(self._theirs, original)
+        self._ours += 1
+        try:
+            return Recorder.module_called(self, number, theirs, args, kwargs)
+        finally:
+            self._ours -= 1
+
+    def asked_truth(self, tensor: Any, result: bool) -> None:
+        self._ours += 1
+        try:
+            Recorder.asked_truth(self, tensor, result)
+        finally:
+            self._ours -= 1
+
+    def escaping(self, tensor: Any) -> None:
+        self._ours += 1
+        try:
+            Recorder.escaping(self, tensor)
+        finally:
+            self._ours -= 1
+
+    def data_replaced(self, tensor: Any, source: Any) -> None:
+        self._ours += 1
+        try:
+            Recorder.data_replaced(self, tensor, source)
+        finally:
+            self._ours -= 1
+
+    def buffer_assigned(self, tensor: Tensor, number: int) -> None:
+        self._ours += 1
+        try:
+            Recorder.buffer_assigned(self, tensor, number)
+        finally:
+            self._ours -= 1
+
+    # -- what became of a call -------------------------------------------------------------------
+
+    def _executed(
+        self,
+        function: Function,
+        template: tuple[Any, ...],
+        named: tuple[Any, ...],
+        inputs: list[int],
+        tensors: list[Tensor],
+        result: Any,
+        *rest: Any,
+    ) -> None:
+        frame, before = self._returned, self.values
+        self._made_at = None
+        try:
+            watched = self._watched.get(function, function)
+            Recorder._executed(self, watched, template, named, inputs, tensors, result, *rest)
+        finally:
+            if self.values != before:
+                if self._made_at is None:
+                    self._made_at = self.writer.next_at() - 1
+                if frame is not None:
+                    frame.by = self._made_at
+                    frame.owner = "opaque" if function.opaque else "op"
+        if self._forbidden is not None and self._made_at is not None:
+            self._require_finite(self._made_at, before, result)
+
+    def _was_written(self, inputs: list[int], tensors: list[Tensor], written: list[int], first: int) -> None:
+        self._made_at = self.writer.next_at() - 1  # events of the buffers that were written follow
+        Recorder._was_written(self, inputs, tensors, written, first)
+
+    def _require_finite(self, at: int, first: int, result: Any) -> None:
+        for position, (_, tensor) in enumerate(leaves(result)):
+            self.paused += 1
+            try:
+                with compat.NoTorchFunction():
+                    num_nan, num_infinite = nonfinite_elements(tensor)
+            finally:
+                self.paused -= 1
+            if num_nan or (num_infinite and self._forbidden == "nonfinite"):
+                raise Nonfinite(at, first + position, num_nan, num_infinite)
+
+    # -- what the dispatcher ran -------------------------------------------------------------------
+
+    def dispatched(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """An operator has returned."""
+        if self._ours and _get_ident() == self.thread:
+            return
+        given = tuple([shape_of(tensor) for _, tensor in leaves((args, kwargs))])
+        made = tuple([shape_of(tensor) for _, tensor in leaves(result)])
+        if _get_ident() != self.thread:
+            self._engine.append((operator, compat.grad_enabled(), given, made))
+            return
+        row = (self._operator(operator), compat.grad_enabled(), given, made)
+        if compat.running_node() is not None:
+            self._tell("engine", None, None, [row])
+        elif self._frame is not None:
+            self._frame.calls.append(row)
+        elif made and not isinstance(operator, compat.OP_OVERLOAD) and self._all_labelled(result):
+            self._tell("opaque", None, None, [row])  # it only ran the model's own code
+        elif made:
+            self._escaped(operator, row)
+        else:
+            self._tell("question", None, None, [row])
+
+    def _operator(self, operator: Any) -> int:
+        number = self._by_operator.get(operator)
+        if number is None:
+            number = self._by_operator[operator] = len(self._by_operator)
+            self.note(OperatorSeen(number=number, name=compat.operator_name(operator)))
+        return number
+
+    def _tell(self, owner: Owner, by: int | None, function: Function | None, calls: list[Any]) -> None:
+        known = None
+        if function is not None:
+            known = self._function(function) if owner == "composite" else self._functions.get(function)
+        self.note(OperatorsDispatched(owner=owner, by=by, function=known, calls=tuple(calls)))  # type: ignore[arg-type]  # a number of an event
+
+    def _escaped(self, operator: Any, row: Any) -> None:
+        self._ours += 1
+        try:
+            frame = model_frame(sys._getframe(1))
+            watched = wrap.wrappers()
+            bound = list(itertools.islice(bindings(frame, watched.bare), MAX_BINDINGS))
+            name = compat.op_name(operator)[0]
+            candidates = {function.qualname for function in watched.functions if function.func_name == name}
+            self.note(
+                CallEscaped(
+                    operator=row[0],
+                    site=self.sites.at(frame),
+                    call=self.call,
+                    candidates=tuple(sorted(candidates | {function.qualname for _, function in bound})),
+                    bound=tuple([place for place, _ in bound]),
+                )
+            )
+            self._tell("nobody", None, None, [row])
+        finally:
+            self._ours -= 1
+
+    def watching(self) -> AbstractContextManager[Any]:
+        """The context in which the forward runs."""
+        return Witness(self) if self._verify else contextlib.nullcontext()
+
+    def tell_of_others(self) -> None:
+        """Tell also what the engine ran on its own threads."""
+        Recorder.tell_of_others(self)
+        while self._engine:
+            operator, *rest = self._engine.popleft()
+            self._tell("engine", None, None, [(self._operator(operator), *rest)])
+
+
+class Witness(compat.DispatchMode):  # type: ignore[misc, valid-type]  # a class that torch builds
+    """Tells a recorder of every operator; changes none."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: WitnessRecorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if isinstance(func, compat.OP_OVERLOAD):
+            result = compat.run_overload(func, *args, **given)
+        else:
+            result = func(*args, **given)
+        with compat.NoTorchFunction():
+            self.recorder.dispatched(func, args, given, result)
+        return result
+
+
+def model_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is neither ours nor of torch's dispatching."""
+    while frame is not None and (frame.f_code in OWN_CODE or is_dispatching(frame.f_code)):
+        frame = frame.f_back
+    return frame
+
+
+def is_dispatching(code: CodeType) -> bool:
+    return code.co_filename.endswith(DISPATCHING)
+
+
+DISPATCHING: Final = (
+    "torch/_compile.py",
+    "torch/_ops.py",
+    "torch/_dynamo/eval_frame.py",
+    "torch/utils/_python_dispatch.py",
+)
+"""Files of torch whose frames stand between a call and the mode that hears of its operators."""
+
+
+def bindings(frame: FrameType | None, bare: Mapping[int, Function]) -> Iterator[tuple[str, Function]]:
+    """Where in the calling frames a watched function stands that is no wrapper, and which one it is."""
+    for _ in range(LOOKED_THROUGH):
+        if frame is None or frame.f_code is Recorder.module_called.__code__:
+            return
+        for name, value in places(frame):
+            function = bare.get(id(value.func if type(value) is functools.partial else value))
+            if function is not None:
+                yield f"{name} in {frame.f_code.co_filename}", function
+        frame = frame.f_back
+
+
+def places(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """What the code of a frame can name: its locals and their attributes, its globals, and what is in their modules."""
+    names = frame.f_code.co_names
+    for name, value in list(frame.f_locals.items()):
+        yield name, value
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict and type(value) is not types.ModuleType:
+            for attribute in names:
+                if attribute in attributes:
+                    yield f"{name}.{attribute}", attributes[attribute]
+    reached = [(name, frame.f_globals[name]) for name in names if name in frame.f_globals]
+    looked_into: set[int] = set()
+    while reached:
+        path, value = reached.pop()
+        yield path, value
+        if type(value) is types.ModuleType and id(value) not in looked_into and path.count(".") < NESTED_MODULES:
+            looked_into.add(id(value))
+            inside = vars(value)
+            reached += [(f"{path}.{name}", inside[name]) for name in names if name in inside]
+
+
+OWN_CODE.update(
+    method.__code__
+    for method in (
+        WitnessRecorder._inside,
+        WitnessRecorder._theirs,
+        WitnessRecorder._handed_on,
+        WitnessRecorder.called,
+        WitnessRecorder.applied,
+        WitnessRecorder.transparent,
+        WitnessRecorder.unwatched,
+        WitnessRecorder.module_called,
+        WitnessRecorder._accounted,
+        WitnessRecorder._escaped,
+        WitnessRecorder.dispatched,
+        WitnessRecorder.asked_truth,
+        WitnessRecorder._executed,
+        inspect.unwrap(Witness.__torch_dispatch__),
+    )
+)

@@ -1,0 +1,292 @@
+"""How far a capture can be trusted, for people: ``trace.health``.
+
+Everything here but ``nonfinite`` is read from the tables. That one looks at the kept activations when it is first
+read, since no event says what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from journal import JournalError
+from projections import CaptureTables
+from torchlens.errors import PayloadUnavailableError
+from torchlens.printable import printable
+from torchlens.view import View
+
+__all__ = [
+    "Completeness",
+    "Escape",
+    "EscapeFinding",
+    "NonfiniteFinding",
+    "OtherThread",
+    "TraceHealth",
+    "Unaccounted",
+    "health_of",
+    "nonfinite_of",
+]
+
+NAMED: Final = 8
+"""Most labels or places that the text of a finding names."""
+
+
+@attrs.frozen
+class Escape:
+    """One operator that ran past the wrappers, with the place that called it."""
+
+    operator: str  # "aten.gelu.default"
+    candidates: tuple[str, ...]  # import paths of the functions it may have been
+    export_sites: tuple[str, ...]  # where such a function is bound bare: "act in models.py"
+    file: str | None
+    line: int | None
+    function: str | None  # qualified name of the calling Python function
+    stack: tuple[tuple[str, int, str], ...]  # file, line and function, outermost first, from the module's forward on
+    module: str | None  # label of the innermost module call
+
+    def __str__(self) -> str:
+        where = f" at {self.file}:{self.line} in {self.function}" if self.file else ""
+        bound = f"; bare: {', '.join(self.export_sites)}" if self.export_sites else ""
+        return printable(f"{self.operator}{where}{bound}")
+
+
+@attrs.frozen
+class EscapeFinding:
+    """What the escape detector saw: calls that reached torch past the wrappers."""
+
+    mode: str  # "on", or "off" where ``verify_capture`` was not asked for
+    verified: bool | None  # whether there were none; None where not looked for
+    event_count: int | None
+    diagnostics: tuple[Escape, ...]
+
+
+@attrs.frozen
+class Unaccounted:
+    """Operators that ran inside a call of which only inner calls were recorded, and that belong to none of these."""
+
+    function: str | None  # import path of that call
+    operators: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return printable(f"{self.function}: {', '.join(self.operators)}")
+
+
+@attrs.frozen
+class Completeness:
+    """What the completeness witness counted: every operator that torch's dispatcher ran.
+
+    ``accounted_count + expected_opaque_count + unaccounted_count == event_count``. The first are those of recorded
+    calls, of questions to a tensor, and of calls that raised; the second those inside opaque ops and of the
+    autograd engine; the third are escapes and what ``diagnostics`` names.
+    """
+
+    mode: str  # "on" or "off"
+    verified: bool | None
+    event_count: int | None
+    accounted_count: int | None
+    unaccounted_count: int | None
+    expected_opaque_count: int | None
+    diagnostics: tuple[Unaccounted, ...]
+    decompositions: Mapping[str, tuple[str, ...]] = attrs.field(repr=False)  # op label -> operators that ran for it
+
+
+@attrs.frozen
+class OtherThread:
+    """A thread that called torch during the forward; none of its calls is recorded."""
+
+    name: str
+    num_calls: int
+    functions: Mapping[str, int]  # import path -> number of calls
+
+    def __str__(self) -> str:
+        calls = f"{self.num_calls} call{'' if self.num_calls == 1 else 's'}"
+        return printable(f"{self.name}: {calls} of {', '.join(list(self.functions)[:NAMED])}")
+
+
+@attrs.frozen
+class NonfiniteFinding:
+    """NaN and infinities among the kept activations."""
+
+    verdict: str  # "found", "checked_and_clean", or "not_checked" where no kept activation could be looked at
+    checked: int  # activations looked at
+    unchecked: int  # ops whose activation was not kept, or is not to be had here
+    labels: tuple[str, ...]  # ops with NaN or infinity, in order
+    nan_labels: tuple[str, ...]  # of them those with NaN
+
+    @property
+    def first(self) -> str | None:
+        """The first op with NaN or infinity; None where there is none."""
+        return self.labels[0] if self.labels else None
+
+    @property
+    def first_nan(self) -> str | None:
+        """The first op with NaN. Infinities are often meant, as in a mask; a NaN hardly ever is."""
+        return self.nan_labels[0] if self.nan_labels else None
+
+
+@attrs.frozen
+class TraceHealth:
+    """What the capture could not watch, and what else a reader should know."""
+
+    capture_verified: bool | None  # whether every operator is accounted for; None where that was not asked for
+    capture_verification_reason: str
+    escape: EscapeFinding
+    completeness: Completeness
+    unseen_tensors: tuple[str, ...]  # ops that stand for tensors made where no wrapper looks
+    opaque_ops: tuple[str, ...]  # ops that were not watched inside; ``op.opaque_reason`` says why
+    opaque_reasons: Mapping[str, str]  # the reason of each op of both kinds, by label
+    threads: tuple[OtherThread, ...]  # threads whose calls are not recorded
+    notes: tuple[str, ...]  # what a reader should know, in words
+    look: Callable[[], NonfiniteFinding] = attrs.field(repr=False, eq=False)
+
+    @property
+    def nonfinite(self) -> NonfiniteFinding:
+        """NaN and infinities. Every kept activation is looked at, when this is first read."""
+        return self.look()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing to report."""
+        return not (self.unseen_tensors or self.opaque_ops or self.threads or self.notes)
+
+    def __str__(self) -> str:
+        return "\n".join(printable(line) for line in self.lines())
+
+    __repr__ = __str__
+
+    def lines(self) -> Iterator[str]:
+        verdict = {True: "verified", False: "NOT verified", None: "not verified"}[self.capture_verified]
+        yield f"capture {verdict}: {self.capture_verification_reason}"
+        counted = self.completeness
+        if counted.mode == "on":
+            yield (
+                f"  operators: {counted.event_count} ran, {counted.accounted_count} accounted for, "
+                f"{counted.expected_opaque_count} inside opaque ops, {counted.unaccounted_count} not accounted for"
+            )
+        yield from several("  escaped: ", self.escape.diagnostics)
+        yield from several(
+            "  not accounted for, in ", [f"{u.function}: {', '.join(u.operators)}" for u in counted.diagnostics]
+        )
+        yield from several("  thread ", self.threads)
+        for label, reason in list(self.opaque_reasons.items())[:NAMED]:
+            yield f"  opaque: {label} ({reason})"
+        if len(self.opaque_reasons) > NAMED:
+            yield f"  opaque: {len(self.opaque_reasons) - NAMED} more"
+        yield from (f"  {note}" for note in self.notes)
+        if self.is_clean:
+            yield "  nothing to report"
+
+
+def several(lead: str, items: Any) -> Iterator[str]:
+    yield from (f"{lead}{item}" for item in items[:NAMED])
+    if len(items) > NAMED:
+        yield f"{lead}{len(items) - NAMED} more"
+
+
+def health_of(tables: CaptureTables, look: Callable[[], NonfiniteFinding]) -> TraceHealth:
+    """The health of a trace, from its tables.
+
+    Args:
+        tables: They.
+        look: Looks at the kept activations.
+    """
+    fact, ops = tables.fact, tables.ops
+    mode = "on" if fact("verifies_capture") else "off"
+    labels, reasons = ops.column("label"), ops.column("opaque_reason")
+    unseen, opaque = fact("unseen_rows"), fact("opaque_rows")
+    escapes = escapes_of(tables)
+    unaccounted_count = fact("num_unaccounted")
+    names = fact("operators")
+    return TraceHealth(
+        capture_verified=fact("capture_verified"),
+        capture_verification_reason=fact("capture_verification_reason"),
+        escape=EscapeFinding(mode, None if mode == "off" else not escapes, fact("num_escapes"), escapes),
+        completeness=Completeness(
+            mode=mode,
+            verified=None if unaccounted_count is None else unaccounted_count == 0,
+            event_count=fact("num_dispatched"),
+            accounted_count=fact("num_accounted"),
+            unaccounted_count=unaccounted_count,
+            expected_opaque_count=fact("num_expected_opaque"),
+            diagnostics=tuple(
+                Unaccounted(function, tuple(names[number] for number in numbers))
+                for function, numbers in fact("unaccounted")
+            ),
+            decompositions={
+                labels[row]: tuple(names[number] for number in numbers) for row, numbers in fact("decompositions")
+            },
+        ),
+        unseen_tensors=tuple(labels[row] for row in unseen),
+        opaque_ops=tuple(labels[row] for row in opaque),
+        opaque_reasons={labels[row]: reasons[row] for row in sorted((*unseen, *opaque))},
+        threads=tuple(OtherThread(name, count, dict(functions)) for name, count, functions in fact("threads")),
+        notes=tuple(notes_of(tables)),
+        look=look,
+    )
+
+
+def notes_of(tables: CaptureTables) -> Iterator[str]:
+    fact = tables.fact
+    unseen, opaque, threads = len(fact("unseen_rows")), len(fact("opaque_rows")), len(fact("threads"))
+    if unseen:
+        yield f"{counted(unseen, 'tensor')} made where no wrapper looks; each stands as an opaque op"
+    if opaque:
+        yield f"{counted(opaque, 'op')} not watched inside"
+    if threads:
+        yield f"{counted(threads, 'other thread')} calling torch; what they called is not recorded"
+    raised = fact("num_raised_ops")
+    if raised:
+        yield f"{raised} torch call{' raised' if raised == 1 else 's raised'}"
+    if fact("is_partial"):
+        yield f"the capture is {fact('status')}: the records are a prefix"
+
+
+def counted(count: int, what: str) -> str:
+    return f"{count} {what} was" if count == 1 else f"{count} {what}s were"
+
+
+def escapes_of(tables: CaptureTables) -> tuple[Escape, ...]:
+    fact = tables.fact
+    names, sites = fact("operators"), dict(fact("escape_sites"))
+    calls = tables.module_calls.column("call_label")
+    made: list[Escape] = []
+    for operator, site, call, candidates, bound in fact("escapes"):
+        stack = tuple((frame[0], frame[1], frame[3]) for frame in sites.get(site, ()))
+        file, line, function = stack[-1] if stack else (None, None, None)
+        module = calls[call] if 0 <= call < len(calls) else None
+        made.append(Escape(names[operator], candidates, bound, file, line, function, stack, module))
+    return tuple(made)
+
+
+def nonfinite_of(view: View) -> NonfiniteFinding:
+    """NaN and infinities: every kept activation is looked at once, one after the other."""
+    from torchlens.tensors import nonfinite_elements  # for cost: records are read without torch
+
+    ops = view.tables.ops
+    labels, values = ops.column("label"), ops.column("value")
+    by_value: dict[int, tuple[int, int] | None] = {}
+    stop = view.tables.fact("nonfinite_stop")
+    if stop is not None:
+        _, value, num_nan, num_infinite = stop
+        by_value[value] = (num_nan, num_infinite)
+    found: list[str] = []
+    with_nan: list[str] = []
+    checked = 0
+    for row, value in enumerate(values):
+        if value not in by_value:
+            try:
+                by_value[value] = nonfinite_elements(view.activation(row))
+            except (PayloadUnavailableError, JournalError):  # not kept, or not to be had any more
+                by_value[value] = None
+        counts = by_value[value]
+        if counts is None:
+            continue
+        checked += 1
+        if any(counts):
+            found.append(labels[row])
+        if counts[0]:
+            with_nan.append(labels[row])
+    verdict = "found" if found else "checked_and_clean" if checked else "not_checked"
+    return NonfiniteFinding(verdict, checked, len(labels) - checked, tuple(found), tuple(with_nan))
