@@ -7,6 +7,8 @@ records itself.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
@@ -285,6 +287,50 @@ def fill_identity_caches() -> None:
     torch.overrides.get_default_nowrap_functions()
     torch.overrides.get_ignored_functions()
     torch.overrides.get_testing_overrides()
+
+
+COMPILER_RULES: Final = "torch._dynamo.trace_rules"
+"""The module in which torch's compiler keeps, by id, which functions are torch's own."""
+
+
+def load_compiler() -> None:
+    """Import torch's compiler, which a dispatch mode does at its first operator: never while functions are wrapped."""
+    importlib.import_module("torch._dynamo")
+
+
+def compiler_notes() -> dict[str, Any]:
+    """What torch's compiler has noted of torch's functions, by id and for good; nothing where it is not imported."""
+    rules = sys.modules.get(COMPILER_RULES)
+    if rules is None:
+        return {}
+    names = vars(rules)
+    if COMPILER_RULES not in _tables:
+        kind = names.get("FunctionIdSet", ())
+        sets = [name for name, held in names.items() if isinstance(held, kind)]
+        _tables[COMPILER_RULES] = [
+            name for name in ("get_torch_obj_rule_map", "get_tensor_method") if name in names
+        ] + sets
+    return {name: names[name] for name in _tables[COMPILER_RULES] if _is_noted(names[name])}
+
+
+_tables: Final[dict[str, list[str]]] = {}
+
+
+def _is_noted(table: Any) -> bool:
+    cached = getattr(table, "cache_info", None)
+    return table.function_ids is not None if cached is None else bool(cached().currsize)
+
+
+def note_anew(tables: Iterable[Any]) -> None:
+    """Let torch's compiler look again, after tables were made while functions were wrapped."""
+    for table in tables:
+        if hasattr(table, "cache_clear"):
+            table.cache_clear()
+            continue
+        found = table.lazy_initializer()
+        table.function_ids.update(found)
+        if isinstance(found, dict) and table.function_names is not None:
+            table.function_names.update(found)
 
 
 Gives: TypeAlias = Literal["result", "function", "both"]

@@ -328,6 +328,9 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
     sweep = Sweep()
     enters_root = request.forward == request.model.__call__
     instrumented = Instrumented(described, recorder, enters_root=enters_root, found=sweep.over_model)
+    if request.options.verify_capture:
+        compat.load_compiler()
+    noted = compat.compiler_notes()
     limit = sys.getrecursionlimit()
     deeper = limit * 3 + 500
     try:
@@ -345,6 +348,8 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
         sweep.restore()
         if not _kept_on and wrappers.installed:
             wrappers.remove()
+        if not wrappers.installed:
+            compat.note_anew(table for name, table in compat.compiler_notes().items() if name not in noted)
         sweep.put_back(instrumented.modules)
         if sys.getrecursionlimit() == deeper:
             sys.setrecursionlimit(limit)

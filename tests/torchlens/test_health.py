@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import run
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
+from tests.programs import surroundings
 from torchlens.capture.wrap import wrappers
 from torchlens.errors import ConfigurationError
 from torchlens.options import CaptureOptions
@@ -461,6 +464,31 @@ def test_a_witnessed_forward_can_be_halted_and_leaves_torch_as_it_was() -> None:
     assert not wrappers().installed
     assert {name: getattr(torch, name) for name in before} == before
     assert torch._C._len_torch_dispatch_stack() == 0
+
+
+PROGRAM = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch, torchlens as tl
+from torchlens.options import CaptureOptions
+
+def forward(x):
+    output, push = torch.func.linearize(torch.tanh, x)
+    return push(output)
+
+assert "torch._dynamo" not in sys.modules
+tl.trace(forward, torch.ones(2, 3), capture=CaptureOptions(verify_capture={verify}))
+assert "torch._dynamo" in sys.modules
+model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU())
+x = torch.ones(2, 3)
+compiled = torch.compile(lambda x: torch.relu(model[0](x)) * 2, backend="eager", fullgraph=True)
+assert torch.equal(compiled(x), model(x) * 2)
+"""
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_compiling_works_after_a_capture_in_which_torch_loaded_its_compiler(verify: bool) -> None:
+    run([sys.executable, "-c", PROGRAM.format(verify=verify)], env=surroundings(), check=True, timeout=120)
 
 
 # -- threads --------------------------------------------------------------------------------------------
