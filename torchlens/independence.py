@@ -31,7 +31,7 @@ FORM_ONLY: Final[Mapping[str, frozenset[Place]]] = {
 """Arguments of which a function reads shape, dtype and device alone."""
 
 UNINITIALIZED: Final = frozenset(
-    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ resize_as_".split()
+    "empty empty_like empty_strided empty_permuted new new_empty new_empty_strided resize_ resize_as_".split()
 )
 """Functions that return memory as it happens to be."""
 
