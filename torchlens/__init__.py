@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from projections.nearby import followed_by, preceded_by
+    from projections.portable import selector_from_spec, selector_to_spec
     from projections.queries import threshold, top_fraction, top_k
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
     from torchlens import errors, options, testing, validation
     from torchlens.api import trace, wrapped
     from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
+    from torchlens.extraction import extract, pluck
     from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
     from torchlens.journal_view import load, open_journal
     from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, to_disk
@@ -43,6 +45,7 @@ __all__ = [
     "__version__",
     "contains",
     "errors",
+    "extract",
     "followed_by",
     "func",
     "grad",
@@ -53,10 +56,13 @@ __all__ = [
     "open_journal",
     "options",
     "output",
+    "pluck",
     "postmortem",
     "preceded_by",
     "regex",
     "reproject",
+    "selector_from_spec",
+    "selector_to_spec",
     "testing",
     "threshold",
     "to_disk",
@@ -87,6 +93,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "__version__": ("torchlens.version", "VERSION"),
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),
+    "extract": ("torchlens.extraction", "extract"),
     "followed_by": ("projections.nearby", "followed_by"),
     "func": ("projections.selector", "func"),
     "grad": ("projections.selector", "grad"),
@@ -97,10 +104,13 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "open_journal": ("torchlens.journal_view", "open_journal"),
     "options": ("torchlens.options", None),
     "output": ("projections.selector", "output"),
+    "pluck": ("torchlens.extraction", "pluck"),
     "postmortem": ("torchlens.ending", "postmortem"),
     "preceded_by": ("projections.nearby", "preceded_by"),
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
+    "selector_from_spec": ("projections.portable", "selector_from_spec"),
+    "selector_to_spec": ("projections.portable", "selector_to_spec"),
     "testing": ("torchlens.testing", None),
     "threshold": ("projections.queries", "threshold"),
     "to_disk": ("torchlens.options", "to_disk"),

@@ -281,6 +281,11 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
     )
 
 
+def selector_for(item: Any, model: Any) -> Selector:
+    """What one item of ``save=`` asks for in a model."""
+    return _one_save(item, _model(model)[0])
+
+
 def _named(text: str, root: nn.Module) -> Selector:
     """What a text of ``save=`` asks for: a module by its address decides while the model runs, all else afterwards."""
     found = _module_named(text, root)

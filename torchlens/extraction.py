@@ -1,0 +1,166 @@
+"""``tl.extract`` and ``tl.pluck``: the activations of a few sites, and nothing else.
+
+Each is one capture with ``save=``, read and cleaned up. Where every site is known to be complete when it is met (one
+call of a module, a raw label) and has a name of its own, the forward is left after the last of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from projections.queries import unresolvable
+from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, place_of, union
+from torchlens.api import selector_for, trace
+from torchlens.capture.facts import Facts
+from torchlens.errors import SiteAmbiguityError, TorchLensWarning
+from torchlens.facade import Trace
+from torchlens.options import CaptureOptions
+
+__all__ = ["extract", "pluck"]
+
+
+def extract(
+    model: Any,
+    input_args: Any,
+    sites: Any,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    detach: bool = True,
+) -> dict[str, Tensor]:
+    """The activations of some sites, from one forward pass.
+
+    Args:
+        model: As for ``tl.trace``.
+        input_args: As for ``tl.trace``.
+        sites: What ``save=`` takes: a selector, a label, a module address, or a list of these; or a mapping of
+            names to such sites, of which each must match one op.
+        input_kwargs: As for ``tl.trace``.
+        detach: Cut the tensors from the autograd graph; with False, a loss made of them reaches the model.
+
+    Returns:
+        Each activation, as the op returned it, by its op label, in the order of the forward; or by the name given.
+
+    Raises:
+        SelectionError: ``selection_unresolvable``, when a site matches nothing (``site_not_in_trace``).
+        SiteAmbiguityError: ``site_ambiguous``, when a named site matches several ops.
+        TorchLensError: As ``tl.trace``.
+
+    Example:
+        >>> import torch, torchlens as tl
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+        >>> list(tl.extract(model, torch.ones(1, 2), ["0", tl.func("relu")]))
+        ['linear_1_1', 'relu_1_2']
+    """
+    if isinstance(sites, Mapping):
+        named = {str(name): selector_for(site, model) for name, site in sites.items()}
+        return _named(model, input_args, input_kwargs, named, detach=detach)
+    several = sites if isinstance(sites, list | tuple) else [sites]
+    selectors = {repr(site): selector_for(site, model) for site in several}
+    captured = _captured(model, input_args, input_kwargs, selectors, detach=detach, stop=None)
+    try:
+        rows = sorted({row for text, selector in selectors.items() for row in _rows(captured, text, selector)})
+        return {op.label: op.out for op in map(captured.records, rows)}
+    finally:
+        captured.cleanup()
+
+
+def pluck(
+    model: Any, input_args: Any, site: Any, input_kwargs: Mapping[str, Any] | None = None, *, detach: bool = True
+) -> Tensor:
+    """The activation of one site, from one forward pass.
+
+    Args:
+        model: As for ``tl.trace``.
+        input_args: As for ``tl.trace``.
+        site: A selector, a label or a module address that matches one op.
+        input_kwargs: As for ``tl.trace``.
+        detach: As for ``tl.extract``.
+
+    Raises:
+        SelectionError: ``selection_unresolvable``, when it matches nothing (``site_not_in_trace``).
+        SiteAmbiguityError: ``site_ambiguous``, when it matches several ops.
+        TorchLensError: As ``tl.trace``.
+    """
+    return _named(model, input_args, input_kwargs, {repr(site): selector_for(site, model)}, detach=detach).popitem()[1]
+
+
+def _named(
+    model: Any,
+    input_args: Any,
+    input_kwargs: Mapping[str, Any] | None,
+    named: dict[str, Selector],
+    *,
+    detach: bool,
+) -> dict[str, Tensor]:
+    stop = AllMet(named) if named and all(map(comes_once, named.values())) else None
+    captured = _captured(model, input_args, input_kwargs, named, detach=detach, stop=stop)
+    try:
+        made: dict[str, Tensor] = {}
+        for name, selector in named.items():
+            row, *others = _rows(captured, name, selector)
+            if others:
+                labels = tuple([captured.records(one).label for one in (row, *others)])
+                raise SiteAmbiguityError(
+                    code="site_ambiguous",
+                    problem=f"{name} matches {len(labels)} ops: {', '.join(labels[:5])}{', ...' * (len(labels) > 5)}",
+                    remedy="name one of them, with its pass or call; or take all, with tl.extract(model, x, [site])",
+                    labels=labels,
+                )
+            made[name] = captured.records(row).out
+        return made
+    finally:
+        captured.cleanup()
+
+
+def _captured(
+    model: Any,
+    input_args: Any,
+    input_kwargs: Mapping[str, Any] | None,
+    wanted: Mapping[str, Selector],
+    *,
+    detach: bool,
+    stop: AllMet | None,
+) -> Trace:
+    options = CaptureOptions(detach_saved_activations=detach)
+    save = union(*wanted.values()) if wanted else "none"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TorchLensWarning)  # what was not met is refused
+        return trace(model, input_args, input_kwargs, capture=options, save=save, stop_after=stop)
+
+
+def _rows(captured: Trace, text: str, selector: Selector) -> tuple[int, ...]:
+    rows = selector.rows(captured.tables, captured.records)
+    if not rows:
+        raise unresolvable(
+            "site_not_in_trace",
+            f"{text} matches no op of this forward",
+            "check the name; tl.trace(model, x).ops.labels and .modules.labels list what there is",
+            site=text,
+        )
+    return rows
+
+
+class AllMet:
+    """Leaves the forward when each of some sites was met. Asked of every op, and again when a module returns it."""
+
+    def __init__(self, sites: Mapping[str, Selector]) -> None:
+        self.waiting = dict(sites)
+
+    def __call__(self, facts: Facts) -> bool:
+        self.waiting = {name: site for name, site in self.waiting.items() if site.live(facts) is not True}
+        return not self.waiting
+
+
+def comes_once(selector: Selector) -> bool:
+    """Whether all that it matches comes with one event."""
+    match selector:
+        case Label():
+            return selector.is_raw
+        case ModuleOutput():
+            return place_of(selector.address, {}).token not in (ANY_CALL, LAST_CALL)
+        case _:
+            return False
