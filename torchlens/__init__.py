@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from projections.queries import threshold, top_fraction, top_k
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
     from torchlens import errors, options, testing, validation
-    from torchlens.api import trace, wrapped
+    from torchlens.api import record, trace, wrapped
     from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
     from torchlens.extraction import extract, pluck
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torchlens.journal_view import load, open_journal
     from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
+    from torchlens.recording import RecordedActivation, Recording
     from torchlens.reprojection import Reprojection, reproject
     from torchlens.selection import Selection
     from torchlens.validation import validate
@@ -34,6 +35,8 @@ __all__ = [
     "Flops",
     "JournalOptions",
     "Macs",
+    "RecordedActivation",
+    "Recording",
     "Reprojection",
     "SaveOptions",
     "Selection",
@@ -59,6 +62,7 @@ __all__ = [
     "pluck",
     "postmortem",
     "preceded_by",
+    "record",
     "regex",
     "reproject",
     "selector_from_spec",
@@ -82,6 +86,8 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "Flops": ("torchlens.quantities", "Flops"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
     "Macs": ("torchlens.quantities", "Macs"),
+    "RecordedActivation": ("torchlens.recording", "RecordedActivation"),
+    "Recording": ("torchlens.recording", "Recording"),
     "Reprojection": ("torchlens.reprojection", "Reprojection"),
     "SaveOptions": ("torchlens.options", "SaveOptions"),
     "Selection": ("torchlens.selection", "Selection"),
@@ -107,6 +113,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "pluck": ("torchlens.extraction", "pluck"),
     "postmortem": ("torchlens.ending", "postmortem"),
     "preceded_by": ("projections.nearby", "preceded_by"),
+    "record": ("torchlens.api", "record"),
     "regex": ("projections.selector", "regex"),
     "reproject": ("torchlens.reprojection", "reproject"),
     "selector_from_spec": ("projections.portable", "selector_from_spec"),

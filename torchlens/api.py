@@ -6,10 +6,11 @@ import contextlib
 import functools
 import numbers
 import os
+import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 from torch import Tensor, nn
@@ -30,11 +31,14 @@ from torchlens.given_up import error_of
 from torchlens.lookup import is_number
 from torchlens.nonfinite import stopped
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
+from torchlens.recording import Recording
 from torchlens.requested import AtPosition, Named
 
-__all__ = ["trace", "wrapped"]
+__all__ = ["record", "trace", "wrapped"]
 
 wrapped = driver.wrapped
+
+OnForwardError: TypeAlias = Literal["raise", "return_partial"]
 
 
 def trace(
@@ -146,6 +150,7 @@ def trace(
         error.partial_trace = made  # type: ignore[attr-defined]  # both classes have it
         raise error
     if isinstance(captured.error, (ConfigurationError, JournalError, SelectionError)):
+        captured.error.partial_trace = made  # type: ignore[union-attr]  # an error takes any
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
         raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
@@ -163,9 +168,90 @@ def trace(
                 problem=f"save={part} matched no op" + ("" if captured.kept_any else ", so no activation was kept"),
                 remedy="check the name; trace.ops.labels and trace.modules.labels list what there is",
             ),
-            stacklevel=2,
+            stacklevel=_outside(),
         )
     return made
+
+
+def record(
+    model: nn.Module | Callable[..., Any],
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    save: Any,
+    stop_after: str | Selector | Callable[[Facts], bool] | None = None,
+    on_forward_error: OnForwardError = "raise",
+    capture: CaptureOptions | None = None,
+    journal: str | os.PathLike[str] | JournalOptions | None = None,
+    storage: DiskStorage | None = None,
+    backend: str | None = None,
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    **unrouted: Any,
+) -> Recording:
+    """Run the model once and keep some activations, for when a few of them are wanted and no graph.
+
+    Nothing is worked out of the events until something is read.
+
+    Args:
+        model, input_args, input_kwargs: As for ``trace``.
+        save: Which activations are kept, as for ``trace``; there must be something to keep.
+        on_forward_error: What to do where the model raises: ``"raise"``, with what came before at the exception's
+            ``.partial_trace``, or ``"return_partial"``, which gives the recording of that.
+        stop_after, capture, journal, storage, backend, name, tags: As for ``trace``.
+
+    Raises:
+        ConfigurationError: ``recording_nothing_requested``, ``on_forward_error_invalid``.
+        TorchLensError: What ``trace`` raises.
+
+    Example:
+        >>> import torch, torchlens as tl
+        >>> recording = tl.record(torch.nn.Linear(2, 3), torch.ones(1, 2), save=tl.func("linear"))
+        >>> recording[0].label, tuple(recording[0].out.shape)
+        ('linear_2_raw', (1, 3))
+    """
+    select = save.select if isinstance(save, SaveOptions) else save
+    if save is None or (isinstance(select, (str, list, tuple)) and (not select or select == "none")):
+        raise ConfigurationError(
+            code="recording_nothing_requested",
+            problem=f"a recording is its kept activations, and save={_text(save)} keeps none",
+            remedy='pass save= a selector, a label or "all"; for records alone, tl.trace(model, x, save="none")',
+        )
+    if on_forward_error not in get_args(OnForwardError):
+        raise ConfigurationError(
+            code="on_forward_error_invalid",
+            problem=f"on_forward_error={on_forward_error!r} is none of {', '.join(get_args(OnForwardError))}",
+            remedy='pass "raise", whose exception holds what came before, or "return_partial"',
+            argument="on_forward_error",
+        )
+    try:
+        made = trace(
+            model,
+            input_args,
+            input_kwargs,
+            capture=capture,
+            save=save,
+            stop_after=stop_after,
+            journal=journal,
+            backend=backend,
+            name=name,
+            tags=tags,
+            storage=storage,
+            **unrouted,
+        )
+    except TraceCaptureError as exc:
+        if on_forward_error == "raise" or exc.partial_trace is None:
+            raise
+        made = exc.partial_trace
+    return Recording(made)
+
+
+def _outside() -> int:
+    """How many frames up the caller of this file is, for a warning to point there."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
@@ -173,7 +259,7 @@ def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
         names = ", ".join(sorted(unrouted))
         raise ConfigurationError(
             code="trace_forward_kwargs_unrouted",
-            problem=f"tl.trace does not know the keyword {names}",
+            problem=f"a capture has no keyword {names}",
             remedy="put keywords of the model's forward into input_kwargs={...}, and capture options into capture=",
             keywords=tuple(sorted(unrouted)),
         )
@@ -380,7 +466,7 @@ def _never_stopped(stop: Stop) -> None:
                 problem=f"the forward ran to its end: {stop.text} never held",
                 remedy="check the condition",
             ),
-            stacklevel=3,
+            stacklevel=_outside(),
         )
         return
     raise ConfigurationError(

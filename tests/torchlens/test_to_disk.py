@@ -45,7 +45,7 @@ def test_no_tensor_stays_in_memory(save: Any, grad: bool, tmp_path: Path) -> Non
 
 
 PEAK = """
-    import resource, sys
+    import sys
     import torch
     import torchlens as tl
 
@@ -54,8 +54,9 @@ PEAK = """
             x = x + 1
         return x.sum()
 
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    def peak():  # getrusage would tell the parent's
+        lines = open("/proc/self/status").read().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
     with torch.no_grad():
         x = torch.ones(2 << 20)  # 8 MiB
@@ -69,11 +70,12 @@ PEAK = """
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is told by Linux")
 def test_memory_stays_bounded_over_activations_that_are_many_times_as_large(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(PEAK), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
     on_disk, in_memory = map(int, done.stdout.split())
-    assert in_memory > 250 << 20  # forty of 8 MiB
+    assert in_memory > 300 << 20  # forty of 8 MiB
     assert on_disk < 100 << 20
 
 

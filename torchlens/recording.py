@@ -1,0 +1,305 @@
+"""A recording: the kept activations of one forward, by the labels they had while it ran.
+
+Nothing is folded until something is read: while the model ran, events and the selected payloads were kept, and that
+is all. What is read of it, and the trace it becomes, come from the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
+
+import attrs
+
+from projections.vocabulary import ROOT
+from torchlens import collector
+from torchlens.errors import CaptureError, LookupRefused
+from torchlens.facade import CaptureOutcome, Trace
+from torchlens.lookup import at_position, near_misses, sliced
+from torchlens.printable import printable
+from torchlens.quantities import Bytes
+from torchlens.records import Op, Orphan
+from torchlens.summary import SummaryText
+from torchlens.tabular import frame_of
+from torchlens.values import torch_dtype
+from torchlens.view import not_saved
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["RecordedActivation", "Recording"]
+
+COLUMNS: Final = (
+    "label",
+    "kind",
+    "func_name",
+    "layer_type",
+    "shape",
+    "dtype",
+    "address",
+    "module",
+    "modules",
+    "parents",
+    "pass_index",
+    "event_index",
+    "output_index",
+)
+"""What a recorded activation tells of itself, and the columns of a recording's data frame."""
+
+
+@attrs.frozen
+class RecordedActivation:
+    """One activation that was kept, and what its op was.
+
+    Attributes:
+        label: Its label while the model ran, ``relu_4_raw``.
+        kind: ``"op"``, ``"input"`` or ``"buffer"``.
+        func_name, layer_type: The function, and the type it has in labels.
+        shape, dtype: Of what the op returned.
+        address: Of the innermost module that ran it; of the buffer, for one.
+        module: Label of the innermost module call; None at the root.
+        modules: Labels of all enclosing module calls, outermost first, without the root's.
+        parents: Labels of the ops it was made from, one for each use.
+        pass_index: Which time round, from 1, it is the same code.
+        event_index: Number of the event that made it.
+        output_index: Which of several results of one call; None for the only one.
+    """
+
+    label: str
+    kind: str
+    func_name: str
+    layer_type: str
+    shape: tuple[int, ...]
+    dtype: Any
+    address: str
+    module: str | None
+    modules: tuple[str, ...]
+    parents: tuple[str, ...]
+    pass_index: int
+    event_index: int
+    output_index: int | None
+    op: Op = attrs.field(repr=False)
+
+    @property
+    def out(self) -> Any:
+        """The activation, as ``op.out`` gives it.
+
+        Raises:
+            PayloadUnavailableError: ``activation_not_saved``, where only what ``SaveOptions`` made of it was kept.
+        """
+        return self.op.out
+
+    @property
+    def transformed_out(self) -> Any:
+        """What ``SaveOptions`` made of it; None where it made nothing."""
+        return self.op.transformed_out
+
+    @staticmethod
+    def of(op: Op) -> RecordedActivation:
+        """What is told of an op of a trace."""
+        read, ops = op.read, op.trace.table(op.table_name)
+        module, is_buffer = read("module"), read("is_buffer")
+        address = read("address") if is_buffer else ROOT if module is None else module.rpartition(":")[0]
+        raw = ops.column("raw_label")
+        return RecordedActivation(
+            label=read("raw_label"),
+            kind="input" if read("is_input") else "buffer" if is_buffer else "op",
+            func_name=read("func_name"),
+            layer_type=read("layer_type"),
+            shape=read("shape"),
+            dtype=torch_dtype(read("dtype")),
+            address=address,
+            module=module,
+            modules=tuple(read("modules")),
+            parents=tuple(raw[row] for row in read("parent_rows")),
+            pass_index=read("pass_index"),
+            event_index=read("event"),
+            output_index=read("multi_output_index"),
+            op=op,
+        )
+
+
+class Recording(Sequence[RecordedActivation]):
+    """The kept activations of one forward, in the order in which they were made; made by ``tl.record``.
+
+    ``recording[k]`` and ``recording[a:b]`` go by position, ``recording["relu_4_raw"]`` by the label that the op had
+    while the model ran.
+
+    Args:
+        trace: The capture, of which nothing has been read.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._held: tuple[int, tuple[RecordedActivation, ...]] | None = None
+
+    # -- what was kept
+
+    @property
+    def records(self) -> tuple[RecordedActivation, ...]:
+        """Every kept activation; an output has no record of its own, since the op that made it has."""
+        head = self._trace.tables.head
+        if self._held is None or self._held[0] != head:
+            with collector.paused():
+                self._held = (head, tuple(map(RecordedActivation.of, self._kept())))
+        return self._held[1]
+
+    def _kept(self) -> list[Op]:
+        """The op behind each kept value, in order; those on islands too."""
+        found: dict[int, Op] = {}
+        for name, record in (("ops", Op), ("orphans", Orphan)):
+            table = self._trace.table(name)
+            payloads, made = table.column("payload_ref"), table.column("transformed_payload_ref")
+            outputs, values = table.column("is_output"), table.column("value")
+            for row in range(len(table)):
+                if not outputs[row] and (payloads[row] is not None or made[row] is not None):
+                    found.setdefault(values[row], record(self._trace, row))
+        return sorted(found.values(), key=lambda op: (op.read("event"), op.read("slot")))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[RecordedActivation]:
+        return iter(self.records)
+
+    @overload
+    def __getitem__(self, key: int | str) -> RecordedActivation: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> list[RecordedActivation]: ...
+
+    def __getitem__(self, key: int | str | slice) -> RecordedActivation | list[RecordedActivation]:
+        """By position, slice, or the label that the op had while the model ran.
+
+        Raises:
+            PayloadUnavailableError: ``activation_not_saved``, for an op that ran and was not selected.
+            LookupRefused: ``record_lookup_not_found``, ``record_lookup_index_out_of_range``.
+        """
+        records = self.records
+        if isinstance(key, str):
+            for record in records:
+                if record.label == key:
+                    return record
+            self._missing(key)
+        if isinstance(key, slice):
+            return list(sliced(records, key, "recorded activation"))
+        return records[at_position(key, len(records), "recorded activation")]
+
+    def _missing(self, label: str) -> NoReturn:
+        for name in ("ops", "orphans"):
+            if label in self._trace.table(name).column("raw_label"):
+                raise not_saved(label)
+        near = near_misses(label, [{record.label: () for record in self.records}])
+        raise LookupRefused(
+            code="record_lookup_not_found",
+            problem=f"no op of this recording is called {label!r}",
+            remedy=(f"did you mean {near[0]!r}? " if near else "")
+            + "give a position, or a label as .records tells them; final labels come with to_trace()",
+            key=label,
+            suggestions=tuple(near),
+        )
+
+    def by_address(self, address: str) -> list[RecordedActivation]:
+        """Those that a module ran, ``"self"`` for the root, or the versions of a buffer."""
+        return [record for record in self.records if record.address == address]
+
+    def by_pass(self, index: int) -> list[RecordedActivation]:
+        """Those that are the same code for this time round, from 1."""
+        return [record for record in self.records if record.pass_index == index]
+
+    @property
+    def n_records(self) -> int:
+        """How many activations were kept."""
+        return len(self)
+
+    @property
+    def n_passes(self) -> int:
+        """How many times round the code went of which most was kept; 0 where nothing was."""
+        return max((record.pass_index for record in self.records), default=0)
+
+    # -- how it went
+
+    @property
+    def outcome(self) -> CaptureOutcome:
+        """How the forward ended, in one record."""
+        return self._trace.outcome
+
+    @property
+    def status(self) -> str:
+        """``complete``, ``halted``, ``failed`` or ``interrupted``."""
+        return self._trace.status
+
+    @property
+    def halted(self) -> bool:
+        """Whether the forward was stopped on purpose."""
+        return self._trace.halted
+
+    @property
+    def halt_reason(self) -> str | None:
+        """Why it was stopped; None otherwise."""
+        return self._trace.halt_reason
+
+    @property
+    def save_request(self) -> str:
+        """What was asked to be kept, as text."""
+        return self._trace.save_request
+
+    @property
+    def output(self) -> Any:
+        """What the model returned; refused with ``output_not_stored`` where it did not."""
+        return self._trace.output
+
+    # -- reports
+
+    def summary(self) -> SummaryText:
+        """How many activations of which function were kept, how large they are, and how the forward ended, as text."""
+        count: dict[str, list[int]] = {}
+        for record in self.records:
+            of_one = count.setdefault(record.layer_type, [0, 0])
+            of_one[0] += 1
+            of_one[1] += record.op.read("activation_memory") or 0
+        width = max([4, *map(len, count)])
+        lines = [printable(f"{self!r}, save={self.save_request}")]
+        lines += [printable(f"  {name:<{width}}  {number:>5}  {Bytes(size)}") for name, (number, size) in count.items()]
+        return SummaryText("\n".join(lines))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per kept activation; needs pandas."""
+        records = self.records
+        return frame_of({name: [getattr(record, name) for record in records] for name in COLUMNS}, len(records))
+
+    # -- what it becomes
+
+    def to_trace(self) -> Trace:
+        """The trace of this forward, with final labels: what ``tl.trace`` with the same ``save=`` gives.
+
+        It is one with the recording: whichever is cleaned up, both are.
+        """
+        self._trace.require_open()
+        return self._trace
+
+    def backward(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: no gradient was asked for when the forward was recorded.
+
+        Raises:
+            CaptureError: ``recording_backward_not_requested``.
+        """
+        raise CaptureError(
+            code="recording_backward_not_requested",
+            problem="no gradient was asked for when this forward was recorded, so nothing would be filled in",
+            remedy="call backward on the loss yourself: record.out is on the model's graph",
+        )
+
+    # -- its life
+
+    def cleanup(self) -> None:
+        """Let go of everything, the trace included. Twice is nothing."""
+        self._trace.cleanup()
+        self._held = None
+
+    def __repr__(self) -> str:
+        if self._trace.is_cleaned_up:
+            return "<Recording, cleaned up>"
+        count = len(self)
+        named = f"{count} activation{'' if count == 1 else 's'}"
+        return printable(f"<Recording {self._trace.trace_label}: {named}, {self.status}>")
