@@ -22,6 +22,7 @@ from journal.events import (
     ForwardReturned,
     ForwardStarted,
     PayloadKept,
+    SavedForBackward,
 )
 from journal.machine import Input, inputs_of
 
@@ -52,9 +53,13 @@ CAPTURE: Final[Mapping[tuple[CaptureState, Input], CaptureState]] = MappingProxy
         (CaptureState.RUNNING, ForwardRaised): CaptureState.FAILED,
         (CaptureState.RUNNING, ForwardInterrupted): CaptureState.INTERRUPTED,
         (CaptureState.COMPLETED, PayloadKept): CaptureState.COMPLETED,
+        (CaptureState.COMPLETED, SavedForBackward): CaptureState.COMPLETED,
         (CaptureState.HALTED, PayloadKept): CaptureState.HALTED,
         (CaptureState.ABORTED, PayloadKept): CaptureState.ABORTED,
+        (CaptureState.ABORTED, SavedForBackward): CaptureState.ABORTED,
+        (CaptureState.HALTED, SavedForBackward): CaptureState.HALTED,
         (CaptureState.FAILED, PayloadKept): CaptureState.FAILED,
+        (CaptureState.FAILED, SavedForBackward): CaptureState.FAILED,
         (CaptureState.INTERRUPTED, PayloadKept): CaptureState.INTERRUPTED,
         (CaptureState.COMPLETED, CaptureSettled): CaptureState.SETTLED,
         (CaptureState.HALTED, CaptureSettled): CaptureState.SETTLED,

@@ -34,6 +34,7 @@ from projections.modules import CALLS, MODULES
 from projections.ops import OPS
 from projections.retention import RETENTION, Kept
 from projections.rows import pairs, settle
+from projections.saved import SAVED, Saved
 from projections.snapshots import SPACING, Snapshot, Snapshots
 from projections.tables import Maker, Table
 from projections.vocabulary import VOCABULARY, Vocabulary
@@ -42,7 +43,7 @@ from projections.whole import CAPTURE
 from projections.window import Window
 from projections.witness import WITNESS, Witnessed
 
-FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS)
+FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS, SAVED)
 """The folds, in the order of their states."""
 
 
@@ -296,17 +297,18 @@ class Projector:
 
 def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     """The tables of the first ``head`` events, from what folding them gave."""
-    words, course, graph, kept, seen = states
+    words, course, graph, kept, seen, saved = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
     assert isinstance(kept, Kept)
     assert isinstance(seen, Witnessed)
+    assert isinstance(saved, Saved)
     rows, islands, calls, island_calls = settle(graph)
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
-    values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)))
+    values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)), saved.by_node())
     forward = Forward(source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen())
     orphans = Forward(source, head, words, course, islands, island_calls, names, *values, orphaned=True)
     for part in (forward, orphans):

@@ -7,7 +7,7 @@ weights.py, whole.py) read nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from itertools import chain, pairwise
 from typing import Any, Final, TypeVar
@@ -72,6 +72,7 @@ class Forward:
         payloads: Payloads kept after their value's own event, by value.
         transformed: What was made of a value's activation and kept, by value.
         constants: Event of each value that has no row.
+        saved: What each autograd node kept for the backward, by its number, where that was told.
         orphaned: Whether the rows are the islands.
         witnessed: What ran beside and below the recorded calls.
     """
@@ -88,6 +89,7 @@ class Forward:
         payloads: dict[int, PayloadRef],
         transformed: dict[int, Transformed],
         constants: dict[int, int],
+        saved: Mapping[int, tuple[tuple[int, int, int, int], ...] | None],
         orphaned: bool = False,
         witnessed: Witnessed | None = None,
     ) -> None:
@@ -101,6 +103,7 @@ class Forward:
         self.payloads = payloads
         self.transformed = transformed
         self.constants = constants
+        self.saved = saved
         self.orphaned = orphaned
         self.witnessed = witnessed or Witnessed()
         self.groups: Groups = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from projections import cost
+from projections import cost, saved
 from projections.forward import Forward
 from projections.ops import elements, frozen, internal_sinks, internal_sources, trainable
 from projections.sequences import Computed, Each, picked
@@ -281,6 +281,9 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     "flops_backward": first_pass("flops_backward"),
     "macs_forward": first_pass("macs_forward"),
     **cost.LAYERS,
+    "autograd_memory": first_pass("autograd_memory"),
+    "num_autograd_tensors": first_pass("num_autograd_tensors"),
+    "total_autograd_memory": saved.of_passes,
     "total_func_duration": over_passes("func_duration", total),
     "is_scalar_bool": first_pass("is_scalar_bool"),
     "is_terminal_bool": over_passes("is_terminal_bool", any),

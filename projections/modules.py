@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from journal.events import ModuleEntered, ModuleLeft
-from projections import cost
+from projections import cost, saved
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -252,6 +252,7 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
     "forward_duration": per_call(duration),
     "func_calls_duration": per_call(func_calls_duration),
     "is_returned": per_call(lambda forward, call: leaving(forward, call) is not None),
+    "autograd_memory": per_call(lambda forward, call: saved.memory_inside(forward, forward.rows_inside(call))),
     "output_activation_memory": per_call(output_memory),
     "internal_activation_memory": per_call(internal_memory),
     "param_memory": per_call(
@@ -538,6 +539,9 @@ MODULES: Final[dict[str, Maker[Forward]]] = {
     ),
     "total_macs_forward": per_module(
         lambda forward, module: cost.macs_inside(forward, rows_of_module(forward, module))
+    ),
+    "total_autograd_memory": per_module(
+        lambda forward, module: saved.memory_inside(forward, rows_of_module(forward, module))
     ),
     "total_output_activation_memory": per_module(module_output_memory),
     "total_internal_activation_memory": per_module(module_internal_memory),

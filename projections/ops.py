@@ -12,7 +12,7 @@ from itertools import pairwise, repeat
 from typing import Any, Final, TypeAlias
 
 from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen
-from projections import cost
+from projections import cost, saved
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -771,6 +771,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     # cost
     "func_duration": func_duration,
     **cost.OPS,
+    **saved.OPS,
     # conditionals
     "is_scalar_bool": from_brief_by(is_scalar_bool),
     "bool_value": bool_values,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from journal.events import MODE_GRAD
-from projections import cost
+from projections import cost, saved
 from projections.forward import Forward
 from projections.graph import BUFFER_READ
 from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
@@ -279,6 +279,7 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     # memory, in bytes
     "total_activation_memory": fact(total_memory),
     "saved_activation_memory": fact(saved_memory),
+    "total_autograd_memory": fact(lambda forward: saved.memory_inside(forward, range(len(forward)))),
     "total_param_memory": parameters(lambda tensors: sum([tensor.nbytes for tensor in tensors])),
     # plumbing
     "input_rows": fact(lambda forward: tuple(forward.input_rows)),

@@ -52,6 +52,7 @@ from journal.events import (
     OpStarted,
     Owner,
     PayloadKept,
+    SavedForBackward,
     StreamOpened,
     ThreadCalled,
     TransformKept,
@@ -517,6 +518,10 @@ class Building:
                     made = self.payload()
                     if made is not None:
                         self.add(TransformKept(value=Value(value), shape=(2,), dtype="float16", payload=made))
+        if ending != "interrupted" and self.chance():
+            for node in range(self.num_nodes):
+                kept = tuple([(number, 64, 8 * number, 16) for number in range(self.draw(st.integers(0, 2)))])
+                self.add(SavedForBackward(node=node, tensors=kept if self.chance() else None))
         if self.chance():
             self.add(CaptureSettled(torch_restored=True))
 
@@ -528,12 +533,13 @@ def capture_streams(
     """Captures that could have happened, header first; event k of the stream is item k."""
     building = Building(draw, announces=draw(st.booleans()), verifies=draw(st.booleans()))
     building.add(opened())
+    asked = (("measure_autograd_memory", True),) if draw(st.booleans()) else ()
     building.add(
         CaptureRequested(
             backend="torch",
             model_class="Net",
             model_qualname="models.Net",
-            options=(("verify_capture", True),) if building.verifies else (),
+            options=((("verify_capture", True),) if building.verifies else ()) + asked,
             save="all",
             stop_after=None,
         )

@@ -79,6 +79,7 @@ def capture_all(path: Path, models: Any) -> None:
     capture("constants", models.constants, [torch.linspace(0, 1, 6).reshape(2, 3)], {"bias": torch.ones(2, 1)})
     capture("kept later", models.Loop(), [line, torch.zeros(3)], save=tl.label("tanh_1_6:2"))
     capture("flight", models.Flight(), image, durability="event", save="none")
+    capture("measured", models.Loop(), [line, torch.zeros(3)], capture=tl.CaptureOptions(measure_autograd_memory=True))
     capture("unwatched", models.unwatched, line.requires_grad_())
 
 

@@ -19,6 +19,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "activation_overwritten": "PayloadUnavailableError",
         "ambiguous_op_lookup": "AmbiguousOpLookupError",
         "ambiguous_record_lookup": "AmbiguousOpLookupError",
+        "autograd_memory_unavailable": "CompatibilityError",
         "backward_pass_unknown": "LookupRefused",
         "branch_point_invalid": "JournalError",
         "buffer_version_out_of_range": "IndexOutOfRange",

@@ -94,6 +94,33 @@ def node_of(tensor: Tensor) -> Any:
         return None
 
 
+TELLS_SAVED: Final = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "data")
+"""Whether a saved tensor can be looked at without being unpacked."""
+
+SECRETIVE: Final = frozenset(("CopySlices", "CppFunction"))
+"""Classes of nodes that hold tensors which cannot be looked at."""
+
+_saved_names: dict[type, tuple[str, ...]] = {}
+
+
+def saved_by(node: Any) -> list[Any] | None:
+    """What a node holds for its backward: tensors, or what hooks made of them. None where it is secretive."""
+    kind = type(node)
+    if kind.__name__ in SECRETIVE:
+        return None
+    names = _saved_names.get(kind)
+    if names is None:
+        names = _saved_names[kind] = tuple([name for name in dir(kind) if name.startswith("_raw_saved_")])
+    held: list[Any] = []
+    for name in names:
+        try:
+            found = getattr(node, name)
+        except RuntimeError:  # the graph was freed by a backward within the forward
+            continue
+        held += [handle.data for handle in (found if isinstance(found, tuple) else (found,))]
+    return held
+
+
 def copied(tensor: Tensor) -> Tensor:
     """A copy on the same autograd graph, of the same class and with the same attributes; runs nothing of the user's."""
     kind = type(tensor)

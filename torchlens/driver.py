@@ -49,10 +49,11 @@ from torchlens.capture.keeping import Holding, Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.plan import Plan, Stop
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
+from torchlens.capture.saved import saved_for_backward
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.capture.witness import Nonfinite, WitnessRecorder
-from torchlens.errors import CaptureError, SelectionError, message_of
+from torchlens.errors import CaptureError, CompatibilityError, SelectionError, message_of
 from torchlens.facade import Trace
 from torchlens.given_up import Why, problem_of
 from torchlens.handles import Handles
@@ -129,7 +130,14 @@ def capture(journal: Journal, request: Request) -> Captured:
     Raises:
         CaptureError: ``reentrant_trace``, inside a running capture of this thread. A capture in another
             thread is waited for.
+        CompatibilityError: ``autograd_memory_unavailable``, where it is to be measured and torch does not tell it.
     """
+    if request.options.measure_autograd_memory and not compat.TELLS_SAVED:
+        raise CompatibilityError(
+            code="autograd_memory_unavailable",
+            problem="this version of torch shows no saved tensor without unpacking it, which may compute it again",
+            remedy="leave out measure_autograd_memory=True, or use a newer torch",
+        )
     global _owner  # one capture at a time per process, since the wrappers are
     if _owner == threading.get_ident():
         raise CaptureError(
@@ -250,6 +258,9 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 raise
             captured.handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
     captured.stopped = plan.stopping is not None
+    if options.measure_autograd_memory:
+        for event in saved_for_backward(recorder.nodes, recorder.first_node):
+            writer.append(event)
     _settle(journal, writer, recorder, plan, captured)
     captured.kept_any = keeper.kept_any
     captured.given_up = recorder.leaving

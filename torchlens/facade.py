@@ -334,6 +334,9 @@ class Trace(View):
     total_activation_memory = Field[Bytes]("Size of what all ops returned.", Bytes)
     saved_activation_memory = Field[Bytes]("Size of what was kept.", Bytes)
     total_param_memory = Field[Bytes]("Size of all parameters.", Bytes)
+    total_autograd_memory = Field[Bytes | None](
+        "What autograd kept for the backward, each memory once; None where that was not asked.", Bytes
+    )
 
     @property
     def fingerprint(self) -> str:

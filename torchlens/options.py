@@ -172,6 +172,7 @@ class CaptureOptions:
         detach_saved_activations: Cut saved activations from the autograd graph.
         inference_only: Run the forward without an autograd graph.
         keep_orphans: Show ops that touch neither input nor output at ``trace.orphans``.
+        measure_autograd_memory: Look, when the forward has ended, at what autograd kept for the backward.
         save_budget: Most bytes that kept activations may hold on each device, shared memory counted once; the forward
             is left when they hold more. Bytes as an int, a share of the free memory as a float up to 1.0, ``"auto"``
             for a share of 0.8, or None for no ceiling.
@@ -186,6 +187,7 @@ class CaptureOptions:
     detach_saved_activations: bool = attrs.field(default=False, validator=_switch)
     inference_only: bool = attrs.field(default=False, validator=_switch)
     keep_orphans: bool = attrs.field(default=False, validator=_switch)
+    measure_autograd_memory: bool = attrs.field(default=False, validator=_switch)
     save_budget: str | float | int | None = attrs.field(default="auto", validator=_budget)
     verify_capture: bool = attrs.field(default=False, validator=_switch)
     raise_on_nan: bool | Literal["nan"] = attrs.field(default=False, validator=_one_of(False, True, "nan"))

@@ -376,6 +376,10 @@ class Op(HasGradients, Record):
     bytes_read = Field[Bytes | None]("What its call has to read, each argument once; None where unknown.", Bytes)
     bytes_written = Field[Bytes | None]("What its call has to write; None where unknown.", Bytes)
     arithmetic_intensity = Field[float | None]("FLOPs for each byte that is moved; None where none is.")
+    autograd_memory = Field[Bytes | None](
+        "What autograd kept for its backward; None where that was not asked, or autograd was off.", Bytes
+    )
+    num_autograd_tensors = Field[int | None]("How many tensors that is.")
     func_autocast_state = Field[dict[str, Any]]("Autocast, grad and inference mode at the call.", dict)
     recurrent_ops = Field[tuple[str, ...]]("Labels of all passes of its layer.")
 
@@ -526,6 +530,9 @@ class Layer(Record):
     total_flops_forward = Field[Flops | None]("Work of all passes; None where one is unknown.", Flops)
     total_macs_forward = Field[Macs | None]("The multiply-accumulates among it; None where one is unknown.", Macs)
     total_flops_backward = Field[Flops | None]("Estimate of their backward's work; None where one is unknown.", Flops)
+    autograd_memory = Field[Bytes | None]("What autograd kept for its first pass's backward; None if unknown.", Bytes)
+    num_autograd_tensors = Field[int | None]("How many tensors that is.")
+    total_autograd_memory = Field[Bytes | None]("What it kept for all passes, each memory once.", Bytes)
     in_multi_output = Field[bool]("Whether its call returns several tensors.")
     multi_output_index = Field[int | None]("Which of them it is, from 0; None where the call returns one.")
     multi_output_name = Field[str | None]("Its field name in the returned value; None without one.")
@@ -700,6 +707,7 @@ class Module(Record):
     total_flops_forward = Field[Flops | None]("Work of the calls inside, over its calls; None if unknown.", Flops)
     total_macs_forward = Field[Macs | None]("The multiply-accumulates among it; None if unknown.", Macs)
     total_flops_backward = Field[Flops | None]("Estimate of their backward's work; None if unknown.", Flops)
+    total_autograd_memory = Field[Bytes | None]("What autograd kept for the calls inside, each memory once.", Bytes)
     total_internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     total_output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
     max_descendant_depth = Field[int]("Levels of calls below it.")
@@ -804,6 +812,7 @@ class ModuleCall(Record):
     func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
     internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
+    autograd_memory = Field[Bytes | None]("What autograd kept for the calls inside, each memory once.", Bytes)
     param_memory = Field[Bytes]("Size of the module's own parameters.", Bytes)
     num_param_tensors = Field[int]("How many parameters of its own the module has.")
     has_trainable_params = Field[bool]("Whether one of them is trainable.")

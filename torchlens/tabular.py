@@ -20,7 +20,8 @@ __all__ = ["BACKWARD_COLUMNS", "COLUMNS", "data_frame", "frame_of"]
 TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
     pass_index num_passes lookup_keys has_saved_activation num_inputs shape transformed_out_shape dtype
-    transformed_out_dtype device_ref activation_memory grad save_grads has_grad grad_shape grad_dtype gradient_memory
+    transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors
+    grad save_grads has_grad grad_shape grad_dtype gradient_memory
     func_call_id func_name func_qualname func_duration flops_forward flops_backward arg_names num_args_total
     num_pos_args num_kwargs
     non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
@@ -45,8 +46,8 @@ OPS: Final = """
 LAYERS: Final = """
     layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
-    multi_output_index multi_output_name shape dtype device_ref activation_memory save_grads flops_forward
-    flops_backward param_shapes num_params
+    multi_output_index multi_output_name shape dtype device_ref activation_memory autograd_memory
+    total_autograd_memory num_autograd_tensors save_grads flops_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
     is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source
     is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules output_of_modules
@@ -61,15 +62,16 @@ MODULES: Final = """
     num_recursive_params num_recursive_param_tensors recursive_param_addresses param_memory has_trainable_params
     has_frozen_params buffer_layers training has_forward_hooks has_backward_hooks forward_args_summary
     forward_kwargs_summary forward_duration total_forward_duration func_calls_duration total_func_calls_duration
-    total_output_activation_memory total_internal_activation_memory num_descendant_calls max_descendant_depth
+    total_output_activation_memory total_internal_activation_memory total_autograd_memory num_descendant_calls
+    max_descendant_depth
 """
 
 MODULE_CALLS: Final = """
     address name all_addresses class_name call_index call_label ordinal_index ops num_ops input_ops input_layers
     output_ops output_layers output_structure output_paths forward_arg_names num_forward_args_total
     forward_args_summary forward_kwargs_summary forward_duration output_activation_memory internal_activation_memory
-    param_memory func_calls_duration code_context module_call_stack call_parent call_children num_descendant_calls
-    max_descendant_depth num_param_tensors has_trainable_params has_frozen_params
+    autograd_memory param_memory func_calls_duration code_context module_call_stack call_parent call_children
+    num_descendant_calls max_descendant_depth num_param_tensors has_trainable_params has_frozen_params
 """
 
 PARAMS: Final = """

@@ -41,6 +41,7 @@ from journal.events.forward import (
     ParameterSeen,
     PayloadKept,
     PayloadRef,
+    SavedForBackward,
     TransformKept,
     ValueReread,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "PayloadRef",
     "Plain",
     "Row",
+    "SavedForBackward",
     "Seq",
     "Stamped",
     "StreamId",

@@ -271,3 +271,15 @@ class TransformKept(Event):
     shape: tuple[int, ...]
     dtype: str
     payload: PayloadRef
+
+
+@event("saved_for_backward", version=1)
+class SavedForBackward(Event):
+    """What an autograd node of a result holds for the backward, told after the forward where that was asked for.
+
+    The nodes between it and those of other results are counted to it. A tensor is the number of its storage (a count of
+    its own), the bytes of that storage, the first byte within it and the bytes of the tensor.
+    """
+
+    node: int  # as in ``DESCRIPTION``
+    tensors: tuple[tuple[int, int, int, int], ...] | None  # None where torch does not tell
