@@ -57,6 +57,8 @@ def require_writable(forward: Forward) -> None:
     rows, names = forward.rows, function_weights(forward)
     paths, sites = path_weights(forward), site_weights(forward)
     weight = sum(paths) + total(rows.call, paths) + total(rows.site, sites)
+    if rows.branches:
+        weight += forward.conditionals.weight * (4 * ITEM + max(map(len, forward.conditional_ids), default=0))
     if len(rows.parents.items) * max(names, default=0) > FLAT:
         weight += sum([weight_at(names, rows.function[parent]) for parent in rows.parents.items]) // KEYS
     require(forward, weight)

@@ -21,6 +21,7 @@ import attrs
 
 from projections.bounds import require_bounded
 from projections.columns import VERSIONS
+from projections.control import TABLE as CONDITIONALS
 from projections.course import COURSE, Course
 from projections.errors import over_events
 from projections.fold import Fold, Folding, Source
@@ -77,6 +78,12 @@ class CaptureTables:
         self.capture = versioned("capture", 1, CAPTURE | HEALTH, forward)
 
     @cached_property
+    def conditionals(self) -> Table[Forward]:
+        """What tests decided: found in the source text, when somebody asks."""
+        with over_events():
+            return versioned("conditionals", len(self.forward.conditionals), CONDITIONALS, self.forward)
+
+    @cached_property
     def all(self) -> Mapping[str, Table[Any]]:
         """Every table by name, in order."""
         tables: tuple[Table[Any], ...] = (
@@ -86,6 +93,7 @@ class CaptureTables:
             self.module_calls,
             self.params,
             self.buffers,
+            self.conditionals,
             self.orphans,
             self.capture,
         )
@@ -93,7 +101,8 @@ class CaptureTables:
 
     def table(self, name: str) -> Table[Any]:
         """One table. A name that is none is a ``KeyError``."""
-        return self.all[name]
+        found: Table[Any] = self.__dict__[name] if name in self.__dict__ else self.all[name]
+        return found
 
     def fact(self, name: str) -> Any:
         """One fact about the capture as a whole."""

@@ -14,8 +14,10 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from journal.events import (
+    CaptureCalled,
     CaptureRequested,
     CaptureSettled,
+    ExceptionTraced,
     ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
@@ -75,6 +77,9 @@ class Course:
     last_executed: int | None = None  # event of the last torch call that returned
     raised: int | None = None  # event of the call that raised, until the forward is seen to go on
     torch_restored: bool | None = None
+    called_at: int | None = None  # event that tells where the capture was asked for
+    traced_at: int | None = None  # event that tells the way of what ended the forward
+    raised_call: int | None = None  # innermost module call that was left by an exception, until the forward goes on
 
 
 def stream_opened(
@@ -178,15 +183,23 @@ def capture_settled(course: Course, at: int, type_id: int, time_ns: int, torch_r
     course.torch_restored = torch_restored
 
 
+def capture_called(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.called_at = at
+
+
+def exception_traced(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+    course.traced_at = at
+
+
 def op_started(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
     course.last_started = at
     course.in_progress = (*course.in_progress, at)
-    course.raised = None
+    course.raised = course.raised_call = None
 
 
 def op_executed(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
     course.last_executed = at
-    course.raised = None
+    course.raised = course.raised_call = None
     if course.in_progress:
         course.in_progress = course.in_progress[:-1]
 
@@ -198,15 +211,18 @@ def op_left(course: Course, at: int, type_id: int, time_ns: int, _started: int) 
 def op_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
     course.raised_ops += 1
     course.raised = at
+    course.raised_call = None
     course.in_progress = course.in_progress[:-1]
 
 
 def module_went_on(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
-    course.raised = None
+    course.raised = course.raised_call = None
 
 
-def module_raised(course: Course, at: int, type_id: int, time_ns: int, *_rest: Any) -> None:
+def module_raised(course: Course, at: int, type_id: int, time_ns: int, call: int, _exception: str) -> None:
     course.raised_calls += 1
+    if course.raised_call is None:
+        course.raised_call = call
 
 
 COURSE: Final = Fold(
@@ -216,6 +232,8 @@ COURSE: Final = Fold(
     handlers={
         StreamOpened: stream_opened,
         CaptureRequested: capture_requested,
+        CaptureCalled: capture_called,
+        ExceptionTraced: exception_traced,
         ForwardStarted: forward_started,
         ForwardReturned: forward_returned,
         ForwardHalted: forward_halted,

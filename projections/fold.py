@@ -49,6 +49,10 @@ class Source(Protocol):
         """The row of one event."""
         ...
 
+    def payload(self, number: int) -> bytes | None:
+        """The bytes of a payload; None where they are not to be had."""
+        ...
+
 
 class Fold(Generic[State]):
     """How one kind of state is made from events.

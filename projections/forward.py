@@ -13,7 +13,8 @@ from itertools import chain, pairwise
 from typing import Any, Final, TypeVar
 
 from journal.events import PayloadRef, Row
-from projections.arguments import text_of
+from projections.arguments import is_tuple, text_of
+from projections.conditionals import Conditionals
 from projections.course import Course
 from projections.details import (
     ARGS,
@@ -51,7 +52,9 @@ from projections.packing import packed_bytes
 from projections.retention import Transformed, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
-from projections.vocabulary import Tensor, Vocabulary
+from projections.sites import Frame
+from projections.texts import Texts
+from projections.vocabulary import ClassFacts, Tensor, Vocabulary
 from projections.witness import Witnessed
 
 SHOWING: Final = (OUTPUT, IDENTITY)
@@ -135,6 +138,23 @@ class Forward:
     def raw_labels(self) -> list[str]:
         """``raw_label`` of every row."""
         return [self.raw_label(row) for row in range(len(self))]
+
+    # -- source
+
+    @cached_property
+    def texts(self) -> Texts:
+        """The text of the functions that were visited."""
+        return Texts(self.source, self.words)
+
+    @cached_property
+    def conditionals(self) -> Conditionals:
+        """Which tests decided which arm."""
+        return Conditionals(self.rows, self.calls, self.words, self.texts)
+
+    @cached_property
+    def conditional_ids(self) -> list[str]:
+        """Their ids, by number."""
+        return self.conditionals.ids(self.labels.layer, self.groups.layer)
 
     # -- edges
 
@@ -365,6 +385,18 @@ class Forward:
     def module_rows(self) -> dict[int, int]:
         """Row in the table of modules by module number."""
         return {module: row for row, module in enumerate(self.modules)}
+
+    @cached_property
+    def class_facts(self) -> dict[int, ClassFacts]:
+        """What the source says of the class of a module, by number; only what the request asked for is told."""
+        return {module: facts for facts in reversed(self.words.classes) for module in facts.modules}
+
+    def frames_at(self, at: int | None) -> tuple[Frame, ...]:
+        """The places that an event of its own tells of; none where there is no such event."""
+        if at is None:
+            return ()
+        told = self.source.row(at)[-1]
+        return tuple([tuple(frame) for frame in (told if told and is_tuple(told[0]) else (told,))])
 
     @cached_property
     def module_children(self) -> dict[int, list[int]]:

@@ -74,6 +74,10 @@ Left: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
 the last counts."""
 
 
+Branch: TypeAlias = "tuple[int, bool, int, int, int]"
+"""Python took the truth of a value: op row, or NOWHERE where it has none; the truth; event, call site, module call."""
+
+
 @attrs.define(slots=True)
 class Graph:
     """What the graph fold has made so far."""
@@ -85,7 +89,7 @@ class Graph:
     parents: list[int] = appended()
     ends: list[int] = appended(start=(0,))  # parents of row r: parents[ends[r]:ends[r + 1]]
     uses: list[int] = appended(width=2)  # op row, parameter number
-    branches: list[tuple[int, bool]] = appended("branches")  # op row, the truth that Python took of it
+    branches: list[Branch] = appended("branches")
     constants: list[int] = appended("constants", width=2)  # value that no row of its own describes, its event
     opaque: list[str] = appended()  # names of unwatched functions, first seen first
     opaque_numbers: dict[str, int] = first_of("opaque")
@@ -279,11 +283,9 @@ def op_executed(
 
 
 def branch_taken(
-    graph: Graph, at: int, type_id: int, time_ns: int, value: int, result: bool, _site: int, _call: int
+    graph: Graph, at: int, type_id: int, time_ns: int, value: int, result: bool, site: int, call: int
 ) -> None:
-    row = where(graph, value)
-    if row >= 0:
-        graph.branches.append((row, result))
+    graph.branches.append((where(graph, value), result, at, site, call))
 
 
 def module_entered(
@@ -370,7 +372,7 @@ def add_outputs(graph: Graph, at: int, outputs: tuple[int, ...]) -> None:
 
 GRAPH: Final = Fold(
     "graph",
-    version=1,
+    version=2,
     initial=Graph,
     handlers={
         InputSeen: input_seen,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from projections import cost, saved
+from projections import control, cost, saved
 from projections.forward import Forward
 from projections.ops import elements, frozen, internal_sinks, internal_sources, trainable
 from projections.sequences import Computed, Each, picked
@@ -287,6 +287,8 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     "total_func_duration": over_passes("func_duration", total),
     "is_scalar_bool": first_pass("is_scalar_bool"),
     "is_terminal_bool": over_passes("is_terminal_bool", any),
+    "in_conditionals": per_layer(control.layer_conditionals),
+    "conditional_branch_stack_ops": per_layer(control.stack_passes),
     "bool_value": first_pass("bool_value"),
     # plumbing
     "op_rows": of_forward(lambda forward: forward.layer_ops),

@@ -28,7 +28,7 @@ from projections.ops import elements, frozen, tensor_texts, trainable
 from projections.sequences import Each
 from projections.sites import frames
 from projections.tables import Column, Maker
-from projections.vocabulary import Module
+from projections.vocabulary import ClassFacts, Module
 
 ARGS: Final = field(ModuleEntered, "args")
 KWARGS: Final = field(ModuleEntered, "kwargs")
@@ -471,6 +471,20 @@ def backward_hooks(forward: Forward, module: int) -> tuple[str, ...]:
     return modules[module].backward_hooks if module < len(modules) else ()
 
 
+def of_class(read: Callable[[ClassFacts], Any]) -> Maker[Forward]:
+    """Something that the source says of the class; None unless the request asked for it."""
+
+    def one(forward: Forward, module: int) -> Any:
+        facts = forward.class_facts.get(module)
+        return None if facts is None else read(facts)
+
+    return per_module(one)
+
+
+def place_text(place: tuple[str, int] | None) -> str | None:
+    return None if place is None else f"{place[0]}:{place[1]}"
+
+
 MODULES: Final[dict[str, Maker[Forward]]] = {
     "address": per_module(lambda forward, module: forward.words.module_path(module)),
     "all_addresses": per_module(all_addresses),
@@ -479,6 +493,12 @@ MODULES: Final[dict[str, Maker[Forward]]] = {
     "is_registered": from_description("is_registered", False),
     "class_name": from_description("class_name", ""),
     "class_qualname": from_description("class_qualname", ""),
+    "class_source_location": of_class(lambda facts: place_text(facts.class_location)),
+    "init_source_location": of_class(lambda facts: place_text(facts.init_location)),
+    "forward_source_location": of_class(lambda facts: place_text(facts.forward_location)),
+    "class_docstring": of_class(lambda facts: facts.docstring),
+    "init_signature": of_class(lambda facts: facts.init_signature),
+    "forward_signature": of_class(lambda facts: facts.forward_signature),
     "training": from_description("training", False),
     "has_forward_hooks": per_module(lambda forward, module: bool(forward_hooks(forward, module))),
     "has_backward_hooks": per_module(lambda forward, module: bool(backward_hooks(forward, module))),

@@ -12,7 +12,7 @@ from itertools import pairwise, repeat
 from typing import Any, Final, TypeAlias
 
 from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen
-from projections import cost, saved
+from projections import control, cost, saved
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -38,6 +38,7 @@ from projections.makers import (
     of_layer,
     per_row,
 )
+from projections.naming import arg_expressions, var_names
 from projections.opacity import opaque_reason
 from projections.reach import distances, reached
 from projections.rows import is_buffer
@@ -160,6 +161,19 @@ def code_context(forward: Forward, row: int) -> tuple[Any, ...]:
     calls = forward.call_paths[rows.call[row]] if len(forward.calls) else ()
     outer = [frame for call in calls for frame in frames(forward.words, forward.calls.site[call])]
     return (*outer, *frames(forward.words, rows.site[row]))
+
+
+def of_sites(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """A column that rows have from their call site, module call and slot."""
+
+    def make(forward: Forward) -> Column:
+        slots = zip(forward.site_classes.of, forward.rows.slot, strict=True)
+        classes = Classes.by(
+            [pair if function >= 0 else NOWHERE for pair, function in zip(slots, forward.rows.function, strict=True)]
+        )
+        return Picked([one(forward, row) for row in classes.first], classes)
+
+    return make
 
 
 # -- slots
@@ -544,8 +558,9 @@ def parameters_of(one: Callable[[Sequence[Any]], Any]) -> Maker[Forward]:
 
 def bool_values(forward: Forward) -> Column:
     made: list[bool | None] = [None] * len(forward)
-    for row, truth in forward.rows.branches:
-        made[row] = truth
+    for row, truth, *_ in forward.rows.branches:
+        if row >= 0:
+            made[row] = truth
     return made
 
 
@@ -676,6 +691,8 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "kwargs_summary": from_call(kwargs_summary, ""),
     "code_context": of_classes(lambda forward: forward.site_classes, code_context),
     "arg_names": of_function(lambda forward, function: arg_names(forward.names.func_name(function))),
+    "var_names": of_sites(var_names),
+    "arg_expressions": of_classes(lambda forward: forward.site_classes, arg_expressions),
     # tensor
     "has_saved_activation": has_saved_activation,
     "payload_ref": payload_refs,
@@ -775,7 +792,8 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     # conditionals
     "is_scalar_bool": from_brief_by(is_scalar_bool),
     "bool_value": bool_values,
-    "is_terminal_bool": flags(lambda forward: [row for row, _ in forward.rows.branches]),
+    "is_terminal_bool": flags(lambda forward: [row for row, *_ in forward.rows.branches if row >= 0]),
+    **control.OPS,
     # loops, modes, random numbers
     "recurrent_ops": recurrent_ops,
     "func_autocast_state": from_brief_by(func_autocast_state),

@@ -23,6 +23,7 @@ from projections.graph import (
     NOWHERE,
     OUTPUT,
     WIDTH,
+    Branch,
     Graph,
 )
 from projections.sequences import Ragged
@@ -44,7 +45,7 @@ class Rows:
     parents: Ragged[int]
     ordinal: Sequence[int]  # position among all rows of the capture, dropped ones included
     uses: Sequence[int]  # row, parameter number, row, parameter number, ..., by ascending row
-    branches: Sequence[tuple[int, bool]]  # (row, truth), as taken
+    branches: Sequence[Branch]  # as taken
 
     def __len__(self) -> int:
         return len(self.event)
@@ -152,7 +153,7 @@ def pick(rows: Rows, chosen: Sequence[int]) -> Rows:
         parents=Ragged(parents, ends),
         ordinal=[rows.ordinal[old] for old in chosen],
         uses=[number for row, parameter in pairs(rows.uses) if row in numbers for number in (numbers[row], parameter)],
-        branches=[(numbers[row], truth) for row, truth in rows.branches if row in numbers],
+        branches=[(numbers.get(row, NOWHERE), truth, at, site, call) for row, truth, at, site, call in rows.branches],
     )
 
 

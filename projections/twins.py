@@ -2,8 +2,9 @@
 
 Reads  the rows of a stream, and the tables folded from them.
 Gives  the tables in canonical form, as ``Encoder`` gives them.
-Rule   two captures are twins if their events are equal but for times, durations, the numbers of storages (which follow
-       from where the allocator put them) and the event that opened the stream. All columns but those of ``OCCASION``
+Rule   two captures are twins if the text of their functions is equal, and their events are but for times, durations,
+       the numbers of storages (which follow from where the allocator put them), the event that opened the stream and
+       the one that tells where the capture was asked for. All columns but those of ``OCCASION``
        are then equal, since nothing else that they are made from differs: the law is in
        ``tests/projections/test_twins.py``.
 """
@@ -12,13 +13,22 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from journal.events import DESCRIPTION, EVENTS_BY_NAME, OpExecuted, ParameterSeen, Row, StreamOpened
+from journal.events import (
+    DESCRIPTION,
+    EVENTS_BY_NAME,
+    CaptureCalled,
+    CodeSeen,
+    OpExecuted,
+    ParameterSeen,
+    Row,
+    StreamOpened,
+)
 from projections.build import CaptureTables
 from projections.columns import OCCASION
-from projections.details import DURATION, OUTPUTS
+from projections.details import DURATION, OUTPUTS, field
 from projections.encoding import EncodedTable, Encoder, OpLabels
 from projections.packing import packed_bytes
 
@@ -49,7 +59,7 @@ class Twins:
         Raises:
             EncodingError, JournalCorrupt: as ``Encoder.table``.
         """
-        key = None if rows is None else likeness(rows)
+        key = None if rows is None else likeness(rows, tables.forward.source.payload)
         twin = None if key is None else self.held.get(key)
         encoder = Encoder(tables, None if twin is None else twin.labels)
         if twin is None:
@@ -68,6 +78,9 @@ class Twins:
 
 OP: Final = OpExecuted.type_id
 OPENED: Final = StreamOpened.type_id
+CALLED: Final = CaptureCalled.type_id
+CODE: Final = CodeSeen.type_id
+SOURCE: Final = field(CodeSeen, "source")
 DESCRIBED: Final = frozenset(
     cls.type_id for cls in EVENTS_BY_NAME.values() if cls.fields and cls.fields[-1] == "description"
 ) - {ParameterSeen.type_id}
@@ -76,10 +89,14 @@ DESCRIBED: Final = frozenset(
 STORAGE: Final = DESCRIPTION.index("storage")
 
 
-def likeness(rows: Sequence[Row]) -> bytes | None:
-    """SHA-256 of everything in some rows but the occasion; None where they hold what has no bytes."""
+def likeness(rows: Sequence[Row], payload: Callable[[int], bytes | None] = lambda number: None) -> bytes | None:
+    """SHA-256 of everything in some rows but the occasion, and of the texts that they name.
+
+    None where they hold what has no bytes.
+    """
     try:
-        return hashlib.sha256(packed_bytes([told_by(row) for row in rows])).digest()
+        texts = [payload(row[SOURCE]) for row in rows if row[0] == CODE and row[SOURCE] is not None]
+        return hashlib.sha256(packed_bytes([[told_by(row) for row in rows], texts])).digest()
     except (TypeError, ValueError, OverflowError):
         return None
 
@@ -92,7 +109,7 @@ def told_by(row: Row) -> Row:
         return (kind, *row[2:DURATION], *row[DURATION + 1 : OUTPUTS], outputs, *row[OUTPUTS + 1 :])
     if kind in DESCRIBED:
         return (kind, *row[2:-1], told_of(row[-1]))
-    return (kind,) if kind == OPENED else (kind, *row[2:])
+    return (kind,) if kind in (OPENED, CALLED) else (kind, *row[2:])
 
 
 def told_of(description: Row) -> Row:

@@ -1,6 +1,6 @@
 """What a stream names by number: functions, code, call sites, modules, parameters, buffers.
 
-Reads  ModelDescribed, ModuleSeen, ParameterSeen, FunctionSeen, CodeSeen, CallSiteSeen.
+Reads  ModelDescribed, ClassDescribed, ModuleSeen, ParameterSeen, FunctionSeen, CodeSeen, CallSiteSeen.
 Gives  one entry per number, as it was described.
 Rule   an unregistered module is called ``~Class_n``, an unregistered parameter ``~Class_n.attribute`` or ``~n``.
 Not    which of them were used (graph.py).
@@ -13,7 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from journal.events import CallSiteSeen, CodeSeen, FunctionSeen, ModelDescribed, ModuleSeen, ParameterSeen
+from journal.events import (
+    CallSiteSeen,
+    ClassDescribed,
+    CodeSeen,
+    FunctionSeen,
+    ModelDescribed,
+    ModuleSeen,
+    ParameterSeen,
+)
 from projections.errors import contradictory
 from projections.fold import Fold
 from projections.split import appended, first_of, head
@@ -35,6 +43,18 @@ class Module(NamedTuple):
     forward_pre_hooks: tuple[str, ...]
     backward_hooks: tuple[str, ...]
     is_registered: bool
+
+
+class ClassFacts(NamedTuple):
+    """What the source says of the class of some modules."""
+
+    modules: tuple[int, ...]
+    docstring: str | None
+    class_location: tuple[str, int] | None
+    init_location: tuple[str, int] | None
+    forward_location: tuple[str, int] | None
+    init_signature: str | None
+    forward_signature: str | None
 
 
 class Tensor(NamedTuple):
@@ -81,6 +101,7 @@ class Vocabulary:
     codes: list[Code] = appended("codes")
     sites: list[Site] = appended("call_sites")
     modules: list[Module] = appended("modules")
+    classes: list[ClassFacts] = appended()
     parameters: list[Tensor] = appended("params")
     registered: int = 0  # parameters that the model registers, which come first
     buffers: list[Tensor] = appended("buffers")
@@ -176,6 +197,10 @@ def tensor_of(description: tuple[Any, ...], address: str, module: int, *, is_reg
     )
 
 
+def class_described(words: Vocabulary, at: int, type_id: int, time_ns: int, modules: Any, *_rest: Any) -> None:
+    words.classes.append(ClassFacts(tuple(modules), *_rest))
+
+
 def module_seen(
     words: Vocabulary,
     at: int,
@@ -258,10 +283,11 @@ def call_site_seen(
 
 VOCABULARY: Final = Fold(
     "vocabulary",
-    version=1,
+    version=2,
     initial=Vocabulary,
     handlers={
         ModelDescribed: model_described,
+        ClassDescribed: class_described,
         ModuleSeen: module_seen,
         ParameterSeen: parameter_seen,
         FunctionSeen: function_seen,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from journal.events import MODE_GRAD
 from projections import cost, saved
 from projections.forward import Forward
-from projections.graph import BUFFER_READ
+from projections.graph import BUFFER_READ, NOWHERE
 from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
 from projections.rows import is_buffer
 from projections.tables import Column, Maker
@@ -188,6 +188,12 @@ def inference_only(forward: Forward) -> bool:
     return not any(brief.mode is not None and brief.mode & MODE_GRAD for brief in forward.details.briefs)
 
 
+def raised_call(forward: Forward) -> int:
+    course = forward.course
+    ended = course.status in ("failed", "interrupted")
+    return NOWHERE if course.raised_call is None or not ended else course.raised_call
+
+
 CAPTURE: Final[dict[str, Maker[Forward]]] = {
     # request
     "trace_label": fact(lambda forward: forward.course.name or forward.course.model_class),
@@ -219,6 +225,9 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "last_started_event": of_course("last_started"),
     "last_executed_event": of_course("last_executed"),
     "calls_in_progress": of_course("in_progress"),
+    "called_from": fact(lambda forward: next(iter(forward.frames_at(forward.course.called_at)), None)),
+    "error_frames": fact(lambda forward: forward.frames_at(forward.course.traced_at)),
+    "raised_call_row": fact(raised_call),
     "raised_event": fact(raised_event),
     "is_settled": fact(lambda forward: forward.course.settled_ns is not None),
     # digests
@@ -267,6 +276,8 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "max_in_degree": fact(max_in_degree),
     "max_out_degree": fact(max_out_degree),
     "is_dynamic_graph": fact(lambda forward: bool(forward.rows.branches)),
+    "num_conditionals": fact(lambda forward: len(forward.conditionals)),
+    "has_conditional_branching": fact(lambda forward: bool(forward.conditionals.all)),
     # time, in seconds
     "setup_duration": seconds("requested_ns", "started_ns"),
     "forward_duration": seconds("started_ns", "ended_ns"),

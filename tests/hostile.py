@@ -265,7 +265,7 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
     tables = found.of("tables", lambda: trace.tables)
     if tables is None:
         return
-    for name, table in tables.all.items():
+    for name, table in (found.of("all tables", lambda: tables.all) or {}).items():
         for column in table.names:
             found.of(f"{name}.{column}", lambda table=table, column=column: list(table.column(column)))
     found.of("keys", lambda: (tables.keys, tables.aliases, trace.index()))
@@ -276,7 +276,7 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
     read_fields(trace, "trace", found)
     for key in ("self", "self:1", "relu", "relu:2", "no such label", "x" * 100):
         found.of(f"trace[{key!r}]", lambda key=key: trace[key])
-    for name in ("ops", "layers", "modules", "module_calls", "params", "buffers", "orphans"):
+    for name in ("ops", "layers", "modules", "module_calls", "params", "buffers", "conditionals", "orphans"):
         records = found.of(name, lambda name=name: list(getattr(trace, name))) or ()
         found.of(f"{name}.to_pandas", lambda name=name: getattr(trace, name).to_pandas())
         found.of(f"{name}.repr", lambda name=name: repr(getattr(trace, name)))

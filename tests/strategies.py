@@ -27,11 +27,14 @@ from journal.events import (
     BufferWritten,
     CallEscaped,
     CallSiteSeen,
+    CaptureCalled,
     CaptureRequested,
     CaptureSettled,
+    ClassDescribed,
     CodeSeen,
     ConstantSeen,
     Event,
+    ExceptionTraced,
     ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
@@ -236,6 +239,19 @@ class Building:
                 self.buffers.append(shape)
         self.num_parameters = len(parameters)
         self.add(ModelDescribed(modules=tuple(modules), parameters=tuple(parameters), buffers=tuple(buffers)))
+
+    def describe_classes(self) -> None:
+        self.add(
+            ClassDescribed(
+                modules=tuple(range(len(self.parents))),
+                docstring=self.pick((None, "A net.")),
+                class_location=("models.py", 3),
+                init_location=None,
+                forward_location=("models.py", 5),
+                init_signature=None,
+                forward_signature="(self, x)",
+            )
+        )
 
     def see_inputs(self) -> None:
         count = self.draw(st.integers(1, 2))
@@ -506,6 +522,9 @@ class Building:
             while self.stack:
                 self.add(ModuleRaised(call=self.stack.pop()[1], exception="builtins.ValueError"))
             if ending == "raised":
+                if self.chance():
+                    frame = ("models.py", 7, "forward", "Net.forward", 1, None)
+                    self.add(ExceptionTraced(frames=(frame,) * self.pick(range(3))))
                 self.add(ForwardRaised(exception="builtins.ValueError", message="no"))
             else:
                 self.add(ForwardInterrupted(exception="builtins.KeyboardInterrupt"))
@@ -544,7 +563,11 @@ def capture_streams(
             stop_after=None,
         )
     )
+    if building.chance():
+        building.add(CaptureCalled(frame=("run.py", draw(st.integers(1, 9)), "main", "main", 1, 4)))
     building.describe_model()
+    if building.chance():
+        building.describe_classes()
     building.see_inputs()
     for _ in range(draw(st.integers(min_steps, max_steps))):
         building.step()

@@ -70,7 +70,8 @@ def capture_all(path: Path, models: Any) -> None:
             if name != "interrupted":
                 raise
 
-    capture("static", models.ConvNet(), image, tags=("image", "training"))
+    told = tl.CaptureOptions(save_code_context=True)
+    capture("static", models.ConvNet(), image, tags=("image", "training"), capture=told)
     capture("loop", models.Loop(), [line, torch.zeros(3)])
     capture("unregistered", models.Hidden(), line.reshape(1, 3), capture=tl.CaptureOptions(random_seed=7))
     capture("broken", models.Broken(), line, save="none")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accessor",
     "BufferAccessor",
+    "ConditionalAccessor",
     "LayerAccessor",
     "ModuleAccessor",
     "ModuleCallAccessor",
@@ -214,6 +215,12 @@ class OpAccessor(Accessor[R]):
     def saved(self) -> Self:
         """Those whose activation was kept."""
         return self.having("has_saved_activation")
+
+
+class ConditionalAccessor(Accessor[R]):
+    """Conditionals, by id."""
+
+    table_name = "conditionals"
 
 
 class OrphanAccessor(Accessor[R]):

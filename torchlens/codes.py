@@ -32,6 +32,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "chunk_missing": "JournalCorrupt",
         "commit_malformed": "JournalCorrupt",
         "compiled_callable_unsupported": "CompatibilityError",
+        "conditional_pass_ambiguous": "AmbiguousReadError",
         "copy_onto_itself": "JournalError",
         "encoding_malformed": "EncodingError",
         "encoding_type_refused": "EncodingError",

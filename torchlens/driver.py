@@ -25,8 +25,10 @@ from journal.events import (
     MODE_AUTOCAST,
     MODE_INFERENCE,
     At,
+    CaptureCalled,
     CaptureRequested,
     CaptureSettled,
+    ExceptionTraced,
     ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
@@ -47,6 +49,7 @@ from torchlens.capture.changing import ChangingKeeper
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Holding, Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
+from torchlens.capture.places import calling, described_classes, described_function, frame_at, way_of
 from torchlens.capture.plan import Plan, Stop
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.saved import saved_for_backward
@@ -220,6 +223,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
     recorder = _recorder(writer, keeper, plan, options)
     captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions))
+    _tell_source(recorder, described, request)
     with seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
             args, kwargs, parameters = copied(request.args, request.kwargs)
@@ -252,6 +256,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 writer.append(ForwardRaised(exception=exception, message=problem_of(given_up.why)))
             except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
                 captured.error = error
+                _tell_way(recorder, error)
                 writer.append(ForwardRaised(exception=path_of(type(error)), message=message_of(error)))
             except BaseException as error:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
@@ -332,13 +337,44 @@ def _requested(request: Request) -> CaptureRequested:
     )
 
 
+def _tell_source(recorder: Recorder, described: DescribedModel, request: Request) -> None:
+    """Say where the capture was asked for and, on request, what the source says of the modules' classes."""
+    caller = calling()
+    if caller is not None:
+        recorder.note(CaptureCalled(frame=frame_at(caller.f_code, caller.f_lasti)))
+    if not request.options.save_code_context:
+        return
+    if caller is not None:
+        recorder.sites.see(caller.f_code)
+    if isinstance(request.model, FunctionModel):
+        recorder.note(described_function(request.model.fn))
+    else:
+        for told in described_classes(described.modules):
+            recorder.note(told)
+
+
+def _tell_way(recorder: Recorder, error: BaseException) -> None:
+    """Say through which lines of the model an exception came, and keep the text of these functions."""
+    way = way_of(error, lambda code: code is _called.__code__)
+    if way:
+        for code, _ in way:
+            recorder.sites.see(code)
+        recorder.note(ExceptionTraced(frames=tuple(frame_at(*place) for place in way)))
+
+
 @contextlib.contextmanager
 def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
     sweep = Sweep()
     enters_root = request.forward == request.model.__call__
-    instrumented = Instrumented(described, recorder, enters_root=enters_root, found=sweep.over_model)
+    instrumented = Instrumented(
+        described,
+        recorder,
+        enters_root=enters_root,
+        found=sweep.over_model,
+        tells_source=request.options.save_code_context,
+    )
     if request.options.verify_capture:
         compat.load_compiler()
     noted = compat.compiler_notes()

@@ -1,6 +1,6 @@
 """How a capture ended, told from its journal alone, and the call it ended in.
 
-Reads  the capture table, and what single events tell of a call (``projections.call_facts``); source text is a payload.
+Reads  the capture table, and what single events tell of a call (calls_made.py).
 Gives  a ``Postmortem``.
 Rule   no source file is read and no torch is needed: the process that died may have been on another machine.
 """
@@ -9,61 +9,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from journal import JournalError, StreamInfo
 from journal.lease import writing_process
-from projections.call_facts import CallFacts, TensorFacts, call_facts
-from projections.sites import Frame
+from torchlens.calls_made import CallMade, Place, call_at, failure_of
 from torchlens.facade import Trace
 from torchlens.journal_view import JournalView, open_journal
 
 __all__ = ["CallMade", "Place", "Postmortem", "postmortem"]
 
 ADVICE: Final = 'capture with tl.JournalOptions(path, durability="event") to know the call that a process dies in'
-
-
-@attrs.frozen
-class Place:
-    """A line of source on the way to a call."""
-
-    file: str
-    line: int
-    function: str  # qualified name
-    text: str | None  # the line as it was when it ran, without indentation; None where it was not to be had
-
-
-@attrs.frozen
-class CallMade:
-    """A torch call that was begun."""
-
-    function: str  # qualified name
-    args: str  # the positional arguments as text, tensors by shape and dtype
-    kwargs: str
-    tensors: tuple[TensorFacts, ...]  # position or name, shape and dtype, as they were before the call
-    settings: tuple[tuple[str, str], ...]  # position or name, and text, of each argument without a tensor
-    modules: tuple[str, ...]  # labels of the module calls it was made in, the root's first
-    places: tuple[Place, ...]  # from the root's forward to the line of the call
-    begun_ns: int  # since the epoch
-    event: int  # number in its stream of the event that tells of it
-    label: str | None  # of the op it became; None where it became none, or one that nothing leads from or to yet
-    raised: str | None  # qualified class of what it raised
-    message: str | None
-
-    @property
-    def module(self) -> str | None:
-        """Label of the innermost module call it was made in."""
-        return self.modules[-1] if self.modules else None
-
-    @property
-    def place(self) -> Place | None:
-        """The line of the call itself."""
-        return self.places[-1] if self.places else None
-
-    def __str__(self) -> str:
-        return f"{self.function}({', '.join(filter(None, (self.args, self.kwargs)))})"
 
 
 @attrs.frozen
@@ -77,6 +35,8 @@ class Postmortem:
         writer: The process that writes the journal now, where the capture may still be going on; None otherwise.
         is_announced: Whether calls were announced before they were made, as ``durability="event"`` does.
         call: The call in progress at the end, or the one that raised; None where there was none, or it is not known.
+        raised_in: Labels of the module calls in which something was raised that ended the forward, the root's first.
+        raised_at: From the root's forward to the line that raised it; () where nothing did, or that is not known.
         around: The calls in progress that ``call`` was made inside of, outermost first.
         last_op: The last call that had returned.
         halt_reason: Why the forward was left on purpose; None otherwise.
@@ -93,6 +53,8 @@ class Postmortem:
     writer: int | None
     is_announced: bool
     call: CallMade | None
+    raised_in: tuple[str, ...]
+    raised_at: tuple[Place, ...]
     around: tuple[CallMade, ...]
     last_op: CallMade | None
     halt_reason: str | None
@@ -132,7 +94,8 @@ class Postmortem:
     def said_of_error(self) -> str:
         error = ": ".join(filter(None, (self.error_type, self.error_message)))
         if self.call is None:
-            return f"the forward was ended by {error}, which no torch call had raised"
+            where = f", raised at {self.raised_at[-1]}" if self.raised_at else ""
+            return f"the forward was ended by {error}, which no torch call had raised{where}"
         raised = ": ".join(filter(None, (self.call.raised, self.call.message)))
         end = "" if raised == error else f"; the forward was ended by {error}"
         return f"{self.call.function} raised {raised}{end}"
@@ -194,14 +157,11 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
     first = next(trace.events(0, 1))
     last = next(trace.events(head - 1, head))
     since = fact("wall_time_ns") - first.time_ns
-    status, in_progress, raised = fact("status"), fact("calls_in_progress"), fact("raised_event")
-
-    def made(event: int) -> CallMade:
-        return call_made(trace, call_facts(trace.tables.forward, event, trace.tables.orphans.context), since)
-
-    calls = [made(event) for event in in_progress] if status == "unfinished" else []
+    status, in_progress = fact("status"), fact("calls_in_progress")
+    calls = [call_at(trace, event) for event in in_progress] if status == "unfinished" else []
     executed = fact("last_executed_event")
-    call = made(raised) if raised is not None else calls[-1] if calls else None
+    failure = failure_of(trace)
+    call = calls[-1] if calls else None if failure is None else failure.call
     return Postmortem(
         path=path,
         capture=number,
@@ -211,8 +171,10 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
         writer=writer if status == "unfinished" else None,
         is_announced=fact("last_started_event") is not None,
         call=call,
+        raised_in=() if failure is None else failure.modules,
+        raised_at=() if failure is None else failure.places,
         around=tuple(calls[:-1]),
-        last_op=None if executed is None else made(executed),
+        last_op=None if executed is None else call_at(trace, executed),
         halt_reason=fact("halt_reason"),
         error_type=fact("error_type"),
         error_message=fact("error_message"),
@@ -220,38 +182,3 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
         opened_ns=fact("wall_time_ns"),
         last_ns=since + last.time_ns,
     )
-
-
-def call_made(trace: Trace, facts: CallFacts, since: int) -> CallMade:
-    return CallMade(
-        function=facts.func_qualname,
-        args=facts.args,
-        kwargs=facts.kwargs,
-        tensors=facts.tensors,
-        settings=facts.settings,
-        modules=facts.modules,
-        places=tuple(place_of(trace, frame) for frame in facts.frames),
-        begun_ns=since + facts.time_ns,
-        event=facts.event,
-        label=label_at(trace, facts.event),
-        raised=facts.exception,
-        message=facts.message,
-    )
-
-
-def place_of(trace: Trace, frame: Frame) -> Place:
-    file, line, _, function, first_line, _ = frame
-    try:
-        text = trace.source_text(file, first_line, function)
-    except JournalError:  # lost or damaged, as after a power cut
-        text = None
-    lines = [] if text is None else text.split("\n")
-    at = line - first_line
-    return Place(file, line, function, lines[at].strip() if 0 <= at < len(lines) else None)
-
-
-def label_at(trace: Trace, event: int) -> str | None:
-    """Label of the op that an event made, of its first result where it has several; None for one on an island."""
-    ops = trace.tables.ops
-    events: list[Any] = list(ops.column("event"))
-    return ops.value("label", events.index(event)) if event in events else None

@@ -7,6 +7,7 @@ appended, the next read folds those.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import html
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import attrs
 
-from journal import Journal, JournalError, StreamId
+from journal import Journal, JournalError, StreamId, TorchLensError
 from projections import CaptureTables, Moment, Selector, fingerprint, invariants, masks
 from projections.errors import over_events
 from projections.masks import Choice
@@ -24,6 +25,7 @@ from projections.vocabulary import ROOT
 from torchlens import collector
 from torchlens.accessors import (
     BufferAccessor,
+    ConditionalAccessor,
     LayerAccessor,
     ModuleAccessor,
     ModuleCallAccessor,
@@ -31,6 +33,7 @@ from torchlens.accessors import (
     OrphanAccessor,
     ParamAccessor,
 )
+from torchlens.calls_made import Failure, failure_of
 from torchlens.errors import (
     CaptureError,
     IndexOutOfRange,
@@ -43,10 +46,11 @@ from torchlens.errors import (
 )
 from torchlens.gradients import TraceAutograd
 from torchlens.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
+from torchlens.locations import FuncCallLocation, location_of
 from torchlens.lookup import Found
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
-from torchlens.records import RECORDS, Buffer, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
+from torchlens.records import RECORDS, Buffer, Conditional, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
 from torchlens.selection import Selection
 from torchlens.summary import SummaryText, summary
 from torchlens.tabular import COLUMNS
@@ -127,6 +131,22 @@ class Trace(View):
         fact = self.tables.fact
         kind, message = fact("error_type"), fact("error_message")
         return f"{kind}: {message}" if kind and message else kind
+
+    @property
+    def failure(self) -> Failure | None:
+        """What ended the forward, and where: the torch call with its operands, the module call, the lines of source.
+
+        None where the forward was not ended by an exception. Its text form is for people.
+        """
+        self.require_open()
+        with over_events():
+            return failure_of(self)
+
+    @property
+    def called_from(self) -> FuncCallLocation | None:
+        """Where in the user's code the capture was asked for; None where that is not known."""
+        frame = self.tables.fact("called_from")
+        return None if frame is None else location_of(self, frame)
 
     @property
     def outcome(self) -> CaptureOutcome:
@@ -217,6 +237,11 @@ class Trace(View):
     def buffers(self) -> BufferAccessor[Buffer]:
         """Every buffer of the model."""
         return BufferAccessor(self.alive())
+
+    @property
+    def conditionals(self) -> ConditionalAccessor[Conditional]:
+        """Every if and conditional expression that the truth of a tensor had a part in, in the order of their tests."""
+        return ConditionalAccessor(self.alive())
 
     @property
     def orphans(self) -> OrphanAccessor[Orphan]:
@@ -316,6 +341,8 @@ class Trace(View):
     max_in_degree = Field[int]("Most parents of a compute op.")
     max_out_degree = Field[int]("Most children of a compute op.")
     is_dynamic_graph = Field[bool]("Whether Python took the truth of a tensor.")
+    num_conditionals = Field[int]("Ifs and conditional expressions that the truth of a tensor had a part in.")
+    has_conditional_branching = Field[bool]("Whether there are any.")
     setup_duration = Field[Duration | None]("From the request to the forward; None where it did not start.", Duration)
     forward_duration = Field[Duration | None]("The forward, recording included; None where it did not end.", Duration)
     cleanup_duration = Field[Duration | None]("From its end to the end of the capture; None without one.", Duration)
@@ -502,7 +529,9 @@ class Trace(View):
             max_rows: Most lines of the tree.
         """
         with over_events():
-            return summary(self.tables, depth=depth, max_rows=max_rows)
+            failure = failure_of(self)
+            said = None if failure is None else failure.said
+            return summary(self.tables, depth=depth, max_rows=max_rows, where=said)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per op, without tensors and what is as large, which ``trace.ops.to_pandas()`` has; needs pandas."""
@@ -618,8 +647,8 @@ class TraceCaptureError(CaptureError, RuntimeError):
         """The error for a model that raised ``error``, in a capture that its journal could not wholly take."""
         return _class_for(type(error))(  # type: ignore[arg-type]  # mypy takes a class for unhashable
             code="model_raised",
-            problem=f"the model raised {type(error).__name__}: {message_of(error)}",
-            remedy="see the cause; what was recorded before it is at exc.partial_trace",
+            problem=f"the model raised {type(error).__name__}: {message_of(error)}{_where(partial_trace)}",
+            remedy="see the cause; exc.partial_trace holds what was recorded before it, and .failure tells of the call",
             partial_trace=partial_trace,
             refused=None if refusal is None else refusal.code,
         )
@@ -655,6 +684,15 @@ class TraceJournalError(JournalError):
             num_unstored=num_unstored,
             path=partial_trace.journal.path,
         )
+
+
+def _where(trace: Trace) -> str:
+    """In which call and at which line, as the end of a sentence; nothing where that cannot be read."""
+    with contextlib.suppress(TorchLensError):  # what the model raised is told in any case
+        failure = trace.failure
+        if failure is not None and failure.said:
+            return f" ({failure.said})"
+    return ""
 
 
 @functools.lru_cache(maxsize=256)

@@ -35,6 +35,7 @@ KINDS: Final[Mapping[str, str]] = {
     "module_calls": "module call",
     "params": "parameter",
     "buffers": "buffer",
+    "conditionals": "conditional",
     "orphans": "orphan",
 }
 
@@ -46,6 +47,7 @@ LABELS: Final[Mapping[str, str]] = {
     "module_calls": "call_label",
     "params": "address",
     "buffers": "address",
+    "conditionals": "id",
     "orphans": "label",
 }
 """The column of each table whose values are its lookup labels."""
@@ -184,6 +186,8 @@ class Index:
             return numbered(tables.layers.column("layer_label_short"))
         if name == "module_calls":
             return numbered(tables.module_calls.column("call_label"))
+        if name == "conditionals":
+            return numbered(tables.conditionals.column("id"))
         if name == "orphans":
             return numbered(tables.orphans.column("label"))
         if name == "modules":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from projections.call_facts import call_facts
-from torchlens.ending import call_made
+from torchlens.calls_made import call_at
 from torchlens.facade import Trace, TraceCaptureError
 
 __all__ = ["stopped"]
@@ -13,7 +12,7 @@ def stopped(trace: Trace) -> TraceCaptureError:
     """The error for a forward that was left at a value that is not finite."""
     tables = trace.tables
     event, _, num_nan, num_infinite = tables.fact("nonfinite_stop")
-    call = call_made(trace, call_facts(tables.forward, event, tables.orphans.context), 0)
+    call = call_at(trace, event)
     place = call.place
     operands = tuple((tensor.argument, tensor.shape, tensor.dtype) for tensor in call.tensors)
     line = "" if place is None else f", at {place.file}:{place.line}" + (f": {place.text}" if place.text else "")

@@ -52,6 +52,16 @@ def _switch(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         )
 
 
+def _count(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"{attribute.name}={value!r} is no number of lines",
+            remedy="pass a whole number from 0 on",
+            argument=attribute.name,
+        )
+
+
 def _one_of(*words: str | bool) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not any(value is word or (isinstance(word, str) and value == word) for word in words):
@@ -180,6 +190,10 @@ class CaptureOptions:
             say whether anything was missed. The forward takes several times as long.
         raise_on_nan: Stop at the first value that is not finite. ``"nan"`` stops at a NaN alone: masks are often
             made of infinities.
+        save_code_context: Store what the source says of the modules' classes (``module.class_docstring``,
+            ``.forward_signature`` and the like), and the text of the function that asked for the capture. The text of
+            the functions that call torch is stored in any case.
+        source_context_lines: Lines on either side of a call that ``source_context`` and ``code_context_labeled`` show.
         save_grads, backward_ready, replayable: Refused until gradients and replay are available.
     """
 
@@ -191,6 +205,8 @@ class CaptureOptions:
     save_budget: str | float | int | None = attrs.field(default="auto", validator=_budget)
     verify_capture: bool = attrs.field(default=False, validator=_switch)
     raise_on_nan: bool | Literal["nan"] = attrs.field(default=False, validator=_one_of(False, True, "nan"))
+    save_code_context: bool = attrs.field(default=False, validator=_switch)
+    source_context_lines: int = attrs.field(default=7, validator=_count)
     save_grads: Any = attrs.field(default=None, validator=_later)
     backward_ready: bool = attrs.field(default=False, validator=_later)
     replayable: bool = attrs.field(default=False, validator=_later)

@@ -1,4 +1,4 @@
-"""The records people read: Op, Layer, Module, ModuleCall, Param, Buffer, FuncCallLocation.
+"""The records people read: Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, FuncCallLocation.
 
 A record is a facade: a trace, a table and a row. It holds no fact of its own; each field reads its
 column when asked. Two facades of one row are equal. Where a field has one answer per pass or per
@@ -16,17 +16,30 @@ from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, TypeVar, o
 import attrs
 
 from projections.errors import over_events
-from projections.sites import FRAME
 from torchlens.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
+from torchlens.arms import ConditionalArm, ConditionalPass, passes_of
 from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavailableError
 from torchlens.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
+from torchlens.locations import FuncCallLocation, location_of
 from torchlens.lookup import LABELS
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.view import View
 
-__all__ = ["RECORDS", "Buffer", "FuncCallLocation", "Layer", "Module", "ModuleCall", "Op", "Orphan", "Param", "Record"]
+__all__ = [
+    "RECORDS",
+    "Buffer",
+    "Conditional",
+    "FuncCallLocation",
+    "Layer",
+    "Module",
+    "ModuleCall",
+    "Op",
+    "Orphan",
+    "Param",
+    "Record",
+]
 
 T = TypeVar("T")
 
@@ -149,37 +162,6 @@ class CallField(Field[T]):
 
 
 @attrs.frozen
-class FuncCallLocation:
-    """A place in the source on the way to a call."""
-
-    file: str
-    line_number: int
-    func_name: str
-    func_qualname: str
-    code_firstlineno: int
-    col_offset: int | None  # None where the interpreter gives no columns
-    trace: View = attrs.field(repr=False, eq=False)
-
-    @property
-    def source_context(self) -> str | None:
-        """The text of the function as it was when it ran; None where the source could not be read."""
-        return self.trace.source_text(self.file, self.code_firstlineno, self.func_qualname)
-
-    @property
-    def call_line(self) -> str | None:
-        """The line of the call, without its indentation; None where the source could not be read."""
-        text = self.source_context
-        if text is None:
-            return None
-        lines = text.split("\n")
-        number = self.line_number - self.code_firstlineno
-        return lines[number].strip() if 0 <= number < len(lines) else None
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line_number} in {self.func_qualname}"
-
-
-@attrs.frozen
 class ComputeRecord:
     """How the FLOPs of an op were counted: ``2 * fma_macs + other_flops``."""
 
@@ -190,8 +172,10 @@ class ComputeRecord:
 
 
 def locations(record: Record) -> list[FuncCallLocation]:
+    """The frames on the way to a call and, last, the user's frame that asked for the capture; none for no call."""
     frames = record.read("code_context")
-    return [FuncCallLocation(**dict(zip(FRAME, frame, strict=True)), trace=record.trace) for frame in frames]
+    caller = record.trace.tables.fact("called_from") if frames else None
+    return [location_of(record.trace, frame) for frame in (*frames, *(() if caller is None else (caller,)))]
 
 
 def module_at(trace: View, address: str | None) -> Module | None:
@@ -261,6 +245,14 @@ class Op(HasGradients, Record):
     func_config = Field[dict[str, Any]]("Readable settings of the call: features, p, dim, ....", python_values)
     is_opaque = Field[bool]("Whether what happened inside was not watched.")
     opaque_reason = Field[str | None]("Why, in a few words; None where it was watched.")
+    var_names = Field[list[str]](
+        "Variables that its result was assigned to, as text, also where a function returned it as it was; empty where"
+        " it was used at once, or there is no source.",
+        list,
+    )
+    arg_expressions = Field[list[str]](
+        "Text of the arguments in its call; empty for operators, and where there is no source.", list
+    )
     args_summary = Field[str]("Its positional arguments, as text.")
     kwargs_summary = Field[str]("Its keyword arguments, as text.")
 
@@ -387,6 +379,30 @@ class Op(HasGradients, Record):
     is_scalar_bool = Field[bool]("Whether it is a bool of one element.")
     bool_value = Field[bool | None]("The truth that Python took of it; None where none was taken.")
     is_terminal_bool = Field[bool]("Whether Python took its truth.")
+    is_terminal_conditional_bool = Field[bool]("Whether that decided an if, an elif or a conditional expression.")
+    conditional_context_kind = Field[str | None](
+        "What its truth was taken for: ``if_test``, ``elif_test``, ``ifexp``, ``while``, ``assert`` or ``unknown``;"
+        " None where it was not taken."
+    )
+    conditional_wrapper_kind = Field[str | None]("``bool_cast`` where ``bool()`` was called on it; None otherwise.")
+    terminal_bool_for = Field[tuple[str, int] | None](
+        "Id of the conditional and number of the arm that its truth decided first; None for others."
+    )
+    conditional_branch_stack = Field[tuple[tuple[int, str], ...]](
+        "The arms it ran in, outermost first: position of the conditional and ``then``, ``elif_1`` or ``else``. What a"
+        " module or function does that is called in an arm runs in it too."
+    )
+    conditional_branch_depth = Field[int]("How many they are.")
+    in_conditionals = Field[tuple[tuple[str, int, str, str], ...]](
+        "The tests and arms it ran in, outermost first: id of the conditional, number and kind of the arm, and"
+        " ``evaluation`` or ``body``."
+    )
+    conditional_arm_children = Field[dict[int, dict[str, list[str]]]](
+        "By conditional and arm, the children that ran in it while this op did not.",
+        lambda arms: {
+            number: {name: list(labels) for name, labels in dict(named).items()} for number, named in arms.items()
+        },
+    )
 
     @property
     def out(self) -> Any:
@@ -590,6 +606,10 @@ class Layer(Record):
     total_param_memory = Field[Bytes]("Their size, counted once.", Bytes)
     is_scalar_bool = Field[bool]("Whether it is a bool of one element.")
     is_terminal_bool = Field[bool]("Whether Python took its truth.")
+    in_conditionals = Field[tuple[tuple[str, int, str, str], ...]]("Those of its passes, each once.")
+    conditional_branch_stack_ops = Field[dict[tuple[tuple[int, str], ...], list[int]]](
+        "By the arms that passes ran in, these passes.", lists_of
+    )
     bool_value = Field[bool | None]("The truth that Python took of its first pass; None where none was taken.")
 
     label = PassField[str]("Label of its only op.")
@@ -602,7 +622,7 @@ class Layer(Record):
     transformed_out_dtype = PassField[Any]("Element type of what was made.")
     has_saved_activation = PassField[bool]("Whether the activation of its only op was kept.")
     func_duration = PassField[Duration]("Wall time of its only op.")
-    code_context = PassField[list[FuncCallLocation]]("Where its only op was called, outermost frame first.")
+    code_context = PassField[list[FuncCallLocation]]("Where its only op was called; see ``Op.code_context``.")
     input_ancestors = PassField[frozenset[str]]("The inputs its only op descends from.")
     output_descendants = PassField[frozenset[str]]("The outputs its only op feeds.")
     is_module_input = PassField[bool]("Whether a submodule was given it.")
@@ -655,6 +675,24 @@ class Module(Record):
     has_multiple_addresses = Field[bool]("Whether that is more than one.")
     class_name = Field[str]("Name of its class.")
     class_qualname = Field[str]("Import path of its class.")
+    class_docstring = Field[str | None](
+        "What its class says of itself; None unless ``save_code_context`` was asked for."
+    )
+    class_source_location = Field[str | None](
+        "File and line of its class; None unless ``save_code_context`` was asked for."
+    )
+    init_source_location = Field[str | None](
+        "File and line of its ``__init__``; None unless ``save_code_context`` was asked for."
+    )
+    forward_source_location = Field[str | None](
+        "File and line of its ``forward``; None unless ``save_code_context`` was asked for."
+    )
+    init_signature = Field[str | None](
+        "Parameters of its ``__init__``; None unless ``save_code_context`` was asked for."
+    )
+    forward_signature = Field[str | None](
+        "Parameters of its ``forward``; None unless ``save_code_context`` was asked for."
+    )
     training = Field[bool]("Whether it was in training mode at capture.")
     has_forward_hooks = Field[bool]("Whether it had forward hooks.")
     has_backward_hooks = Field[bool]("Whether it had backward hooks.")
@@ -1091,7 +1129,89 @@ class Buffer(HasGradients, Record):
         return f" {versions} version{'' if versions == 1 else 's'}"
 
 
+class SinglePass(Generic[T]):
+    """Something of the only pass of a conditional; refused with ``conditional_pass_ambiguous`` where it has several."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, owner: None, cls: type) -> SinglePass[T]: ...
+
+    @overload
+    def __get__(self, owner: Conditional, cls: type) -> T: ...
+
+    def __get__(self, owner: Conditional | None, cls: type) -> SinglePass[T] | T:
+        if owner is None:
+            return self
+        passes = owner.passes
+        if len(passes) != 1:
+            raise AmbiguousReadError(
+                code="conditional_pass_ambiguous",
+                problem=f"{owner.id!r} was evaluated {len(passes)} times, each time with its own {self.name}",
+                remedy=f"ask one of them: conditional.passes[k].{self.name}",
+                id=owner.id,
+                num_passes=len(passes),
+                field=self.name,
+            )
+        made: T = getattr(passes[0], self.name)
+        return made
+
+
+class Conditional(Record):
+    """An if with its elifs and else, or a conditional expression, that the truth of a tensor had a part in.
+
+    One in a loop is one record with several passes. What decides without a tensor (``self.training``, ``x.item() > 0``)
+    is not seen.
+    """
+
+    __slots__ = ()
+    table_name = "conditionals"
+
+    id = Field[str]("``cond_`` and the label of the layer that was tested first.")
+    ordinal_index = Field[int]("Position in ``trace.conditionals``.")
+    kind = Field[str]("``if``, or ``ifexp`` for a conditional expression.")
+    num_passes = Field[int]("How often it was evaluated.")
+    arm_kinds = Field[tuple[str, ...]]("Its arms: ``then``, ``elif``, ``else``.")
+    num_arms = Field[int]("How many arms it has.")
+    num_elifs = Field[int]("How many elifs it has.")
+    has_elif = Field[bool]("Whether it has an elif.")
+    has_else = Field[bool]("Whether it has an else.")
+    test_texts = Field[tuple[str, ...]]("Source text of its tests, one for each arm but the else.")
+    fired_arm_kinds = Field[tuple[str | None, ...]](
+        "Kind of the arm taken, by pass; None where none was, or it is not known."
+    )
+    source_file = Field[str]("File it stands in.")
+    source_line = Field[int]("Line it starts on.")
+    source_location = Field[str]("File and line.")
+    func_qualname = Field[str]("Function it stands in.")
+    module_address = Field[str]("Address of the innermost module whose forward ran it.")
+
+    arms = SinglePass[tuple[ConditionalArm, ...]]("The arms of its only pass.")
+    fired_arm = SinglePass[ConditionalArm | None]("The arm that its only pass took; None where none, or not known.")
+    fired_arm_index = SinglePass[int | None]("Number of that arm.")
+    fired_arm_kind = SinglePass[str | None]("Kind of that arm.")
+
+    @property
+    def passes(self) -> tuple[ConditionalPass, ...]:
+        """Each evaluation, with its arms and the one that was taken."""
+        with over_events():
+            return passes_of(self)
+
+    @property
+    def module(self) -> Module | None:
+        """The innermost module whose forward ran it."""
+        return module_at(self.trace, self.module_address)
+
+    def about(self) -> str:
+        passes = self.read("num_passes")
+        return f" {self.read('kind')} at line {self.read('source_line')}, {passes} pass{'' if passes == 1 else 'es'}"
+
+
 RECORDS: Final[Mapping[str, type[Record]]] = {
-    record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Orphan)
+    record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Orphan)
 }
 """The class that stands for a row of each table."""

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from journal import Journal
+from journal import Journal, JournalError
 from journal.events import Row, StreamId
 
 __all__ = ["StreamSource"]
@@ -50,3 +50,9 @@ class StreamSource:
             if len(self.runs) > self.KEPT:
                 self.runs.popitem(last=False)
         return run[place]
+
+    def payload(self, number: int) -> bytes | None:
+        try:
+            return bytes(self.journal.payload(self.stream, number))
+        except JournalError:  # lost or damaged, as after a power cut, or never there
+            return None

@@ -6,6 +6,7 @@ Gives  plain text, at most 100 columns wide and, by default, a screen high: the 
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -19,6 +20,9 @@ __all__ = ["SummaryText", "summary"]
 WIDEST_NAME: Final = 44
 WIDEST_SHAPE: Final = 24
 WIDTH: Final = 100
+
+MOST_OF_A_PLACE: Final = 6
+"""Lines that may say where a forward failed."""
 
 FIRST: Final = 12
 """Columns of the names of the totals."""
@@ -47,13 +51,16 @@ class SummaryText(str):
         return str(self)
 
 
-def summary(tables: CaptureTables, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
+def summary(
+    tables: CaptureTables, *, depth: int | None = None, max_rows: int = 60, where: str | None = None
+) -> SummaryText:
     """A table of the modules and what they did, with totals.
 
     Args:
         tables: A capture's tables.
         depth: Deepest level of the module tree to show; None shows as many levels as fit in ``max_rows``.
         max_rows: Most lines of the tree.
+        where: What is known of the place at which the forward failed.
     """
     modules = tables.modules
     depths = modules.column("address_depth")
@@ -67,7 +74,7 @@ def summary(tables: CaptureTables, *, depth: int | None = None, max_rows: int = 
     if len(shown) < len(depths):
         hidden = len(depths) - len(shown)
         text.append(f"{amount(hidden, 'module')} below {'is' if hidden == 1 else 'are'} not shown")
-    return SummaryText("\n".join([*text, "", *totals(tables)]))
+    return SummaryText("\n".join([*text, "", *totals(tables, where)]))
 
 
 def tree(tables: CaptureTables) -> list[int]:
@@ -152,7 +159,7 @@ def heading(tables: CaptureTables) -> str:
     return cut(f"{tables.fact('model_class_name')} | input {given or 'none'}{more} | {status}", WIDTH)
 
 
-def totals(tables: CaptureTables) -> list[str]:
+def totals(tables: CaptureTables, where: str | None) -> list[str]:
     fact = tables.fact
     recurrent = len(fact("recurrent_layers"))
     several = f", {recurrent} with several passes" if recurrent else ""
@@ -169,7 +176,11 @@ def totals(tables: CaptureTables) -> list[str]:
     }
     if reason := ending(tables):
         facts = {str(fact("status")): reason, **facts}
-    return [cut(f"{name:<{FIRST}}{text}", WIDTH) for name, text in facts.items()]
+    lines = [cut(f"{name:<{FIRST}}{text}", WIDTH) for name, text in facts.items()]
+    if where:  # behind the first line, which says what was raised
+        wrapped = textwrap.wrap(printable(where), WIDTH - FIRST, max_lines=MOST_OF_A_PLACE, placeholder=" …")
+        lines[1:1] = [" " * FIRST + line for line in wrapped]
+    return lines
 
 
 def ending(tables: CaptureTables) -> str | None:

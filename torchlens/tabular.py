@@ -22,8 +22,8 @@ TRACE: Final = """
     pass_index num_passes lookup_keys has_saved_activation num_inputs shape transformed_out_shape dtype
     transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors
     grad save_grads has_grad grad_shape grad_dtype gradient_memory
-    func_call_id func_name func_qualname func_duration flops_forward flops_backward arg_names num_args_total
-    num_pos_args num_kwargs
+    func_call_id func_name func_qualname var_names arg_expressions func_duration flops_forward flops_backward
+    arg_names num_args_total num_pos_args num_kwargs
     non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
     multi_output_name container_path param_shapes num_params num_params_trainable num_params_frozen param_memory
     recurrent_ops site_key parents parent_arg_positions root_ancestors children has_children is_input
@@ -31,7 +31,9 @@ TRACE: Final = """
     is_output_parent is_final_output has_output_descendant output_descendants is_orphan io_role
     min_distance_to_output max_distance_to_output is_buffer address buffer_pass buffer_source buffer_write_kind
     buffer_value_changed buffer_source_func_name is_internal_source has_internal_source_ancestor
-    internal_source_ancestors is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules
+    internal_source_ancestors is_internal_sink is_terminal_bool is_terminal_conditional_bool
+    conditional_context_kind conditional_wrapper_kind is_scalar_bool bool_value in_conditionals terminal_bool_for
+    conditional_branch_stack conditional_branch_depth conditional_arm_children module modules
     input_to_module_calls output_of_modules output_of_module_calls is_module_output is_atomic_module func_config
     has_parents siblings has_siblings co_parents has_co_parents uses_params is_module_input num_saved_grads
 """
@@ -50,13 +52,15 @@ LAYERS: Final = """
     total_autograd_memory num_autograd_tensors save_grads flops_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
     is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source
-    is_internal_sink is_terminal_bool is_scalar_bool bool_value module modules output_of_modules
-    output_of_module_calls is_atomic_module func_config op_labels parents children total_flops_forward
-    total_func_duration
+    is_internal_sink is_terminal_bool is_scalar_bool bool_value in_conditionals conditional_branch_stack_ops module
+    modules output_of_modules output_of_module_calls is_atomic_module func_config op_labels parents children
+    total_flops_forward total_func_duration
 """
 
 MODULES: Final = """
-    address all_addresses has_multiple_addresses name class_name class_qualname address_parent address_children
+    address all_addresses has_multiple_addresses name class_name class_qualname class_source_location
+    init_source_location forward_source_location class_docstring init_signature forward_signature
+    address_parent address_children
     address_depth call_parent call_children call_depth num_calls call_labels layer_labels num_layers input_ops
     input_layers output_ops output_layers num_params num_params_trainable num_params_frozen num_param_tensors
     num_recursive_params num_recursive_param_tensors recursive_param_addresses param_memory has_trainable_params
@@ -112,6 +116,12 @@ BACKWARD_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The columns of the data frame of each kind of record that backward passes make, in order."""
 
+CONDITIONALS: Final = """
+    id kind num_passes num_arms num_elifs has_elif has_else arm_kinds test_texts fired_arm_kinds bool_values
+    terminal_bool_op_labels conditions_evaluated fired evaluation_entry_edges execution_entry_edges source_file
+    source_line source_location func_qualname module_address
+"""
+
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "ops": tuple((TRACE + OPS).split()),
     "layers": tuple(LAYERS.split()),
@@ -119,6 +129,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "module_calls": tuple(MODULE_CALLS.split()),
     "params": tuple(PARAMS.split()),
     "buffers": tuple(BUFFERS.split()),
+    "conditionals": tuple(CONDITIONALS.split()),
     "orphans": tuple((TRACE + OPS).split()),
     "trace": tuple(TRACE.split()),
 }

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from journal.events.base import EVENTS_BY_NAME, At, Event, Plain, Row, Seq, Stamped, StreamId, Value, event_class
 from journal.events.capture import (
+    CaptureCalled,
     CaptureRequested,
     CaptureSettled,
+    ClassDescribed,
+    ExceptionTraced,
     ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
@@ -59,12 +62,15 @@ __all__ = [
     "BufferWritten",
     "CallEscaped",
     "CallSiteSeen",
+    "CaptureCalled",
     "CaptureRequested",
     "CaptureSettled",
+    "ClassDescribed",
     "CodeSeen",
     "ConstantSeen",
     "Description",
     "Event",
+    "ExceptionTraced",
     "ForwardAborted",
     "ForwardHalted",
     "ForwardInterrupted",

@@ -38,6 +38,30 @@ class CaptureRequested(Event):
     stop_after: str | None
 
 
+Frame: TypeAlias = "tuple[str, int, str, str, int, int | None]"
+"""A place in the source: file, line, function, its qualified name and first line, column; None without columns."""
+
+
+@event("capture_called", version=1)
+class CaptureCalled(Event):
+    """Where in the user's code the capture was asked for."""
+
+    frame: Frame
+
+
+@event("class_described", version=1)
+class ClassDescribed(Event):
+    """What the source says of a class of modules; told only where the request asked for it."""
+
+    modules: tuple[int, ...]  # numbers of the modules of this class
+    docstring: str | None
+    class_location: tuple[str, int] | None  # file and line
+    init_location: tuple[str, int] | None
+    forward_location: tuple[str, int] | None
+    init_signature: str | None
+    forward_signature: str | None
+
+
 @event("model_described", version=1)
 class ModelDescribed(Event):
     """The model as it stood before the forward: its modules, parameters and buffers, each numbered by position.
@@ -80,6 +104,13 @@ class ForwardHalted(Event):
     at: At
     reason: str
     outputs: tuple[int, ...]  # the values of that event, the frontier of this capture
+
+
+@event("exception_traced", version=1)
+class ExceptionTraced(Event):
+    """The way that what ended the forward came: told right before that."""
+
+    frames: tuple[Frame, ...]  # from the root's forward to the line that raised
 
 
 @event("forward_raised", version=1)

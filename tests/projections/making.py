@@ -66,6 +66,7 @@ class Rows:
     def __init__(self, rows: Sequence[Row], run: int = 256) -> None:
         self.all = rows
         self.run = run
+        self.payloads: dict[int, bytes] = {}
 
     def head(self) -> int:
         return len(self.all)
@@ -77,6 +78,9 @@ class Rows:
 
     def row(self, at: int) -> Row:
         return self.all[at]
+
+    def payload(self, number: int) -> bytes | None:
+        return self.payloads.get(number)
 
 
 def source_of(events: Iterable[Event], run: int = 256) -> Rows:

@@ -183,6 +183,7 @@ def test_every_field_of_every_record_reads_or_refuses_by_code(worked: tl.Trace, 
             except REFUSALS as refused:
                 assert refused.code in (  # noqa: PT017  # most fields of most records do not raise
                     "gradient_not_saved",
+                    "conditional_pass_ambiguous",
                     "layer_pass_ambiguous",
                     "module_call_ambiguous",
                     "module_not_called",
@@ -250,11 +251,13 @@ def test_a_module_call_says_what_it_returned(worked: tl.Trace) -> None:
 
 
 def test_an_op_says_where_it_was_called(worked: tl.Trace) -> None:
-    outer, inner = worked["fc:2"].code_context
+    outer, inner, caller = worked["fc:2"].code_context
     assert (outer.func_qualname, inner.func_qualname) == ("Worked.forward", "Linear.forward")
     assert outer.call_line == "x = torch.tanh(self.fc(x))"
     assert outer.source_context is not None
     assert outer.source_context.strip().startswith("def forward(self, x: Tensor)")
+    assert caller == worked.called_from
+    assert (caller.func_name, caller.call_line, caller.source_loading_enabled) == ("capture", None, False)
     assert Path(outer.file).name == "conftest.py"
     assert worked["input_1"].ops[0].code_context == []
 

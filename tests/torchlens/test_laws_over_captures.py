@@ -23,6 +23,7 @@ from projections.columns import OCCASION
 from projections.encoding import Encoder
 from projections.fold import Folding
 from projections.twins import likeness
+from tests.golden import payloads
 from tests.programs import run
 from torchlens.testing import Program, programs
 
@@ -75,8 +76,9 @@ def kept(program: Program, **options: Any) -> tl.Trace:
 class Held:
     """Rows as a source of folds."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[Row], trace: tl.Trace | None = None) -> None:
         self.held = rows
+        self.trace = trace
 
     def head(self) -> int:
         return len(self.held)
@@ -86,6 +88,9 @@ class Held:
 
     def row(self, at: int) -> Row:
         return self.held[at]
+
+    def payload(self, number: int) -> bytes | None:
+        return None if self.trace is None else bytes(self.trace.journal.payload(self.trace.stream, number))
 
 
 def rows_of(trace: tl.Trace) -> list[Row]:
@@ -156,11 +161,11 @@ def test_a_capture_that_ended_in_any_way_is_at_every_event_what_folding_up_to_th
     assert trace.outcome.status == status
     rows = rows_of(trace)
     for spacing in (1, 50):
-        projector = Projector(Held(rows), spacing=spacing)
+        projector = Projector(Held(rows, trace), spacing=spacing)
         projector.tables()
         assert len(projector.snapshots.heads) == len(rows) // spacing
         for at in [*range(0, len(rows) + 1, 23), *range(len(rows), 0, -41)]:
-            assert fingerprint(projector.at(at).tables) == fingerprint(Projector(Held(rows[:at])).tables())
+            assert fingerprint(projector.at(at).tables) == fingerprint(Projector(Held(rows[:at], trace)).tables())
             assert projector.at(at).states() == folded(rows[:at])
 
 
@@ -172,11 +177,13 @@ def folded(rows: Sequence[Row]) -> list[Any]:
 
 
 def copied(trace: tl.Trace, journal: Journal) -> StreamId:
-    """The events of a trace, each with its time, in a stream of another journal."""
+    """The events and payloads of a trace, each event with its time, in a stream of another journal."""
     stamped = list(trace.journal.events(trace.stream))
     opened = stamped[0].event
     assert isinstance(opened, StreamOpened)
     writer = journal.open_stream(opened, stamped[0].time_ns)
+    for data in payloads(trace.journal, trace.stream):
+        _ = writer.reserve() if data is None else writer.keep(data)
     for one in stamped[1:]:
         writer.append(one.event, one.time_ns)
     writer.close()

@@ -269,7 +269,10 @@ def test_an_exception_of_the_models_own_is_told_as_that(tmp_path: Path) -> None:
 
     found = failed(tmp_path / "run.journal", model)
     assert found.call is None
-    assert found.verdict == "the forward was ended by builtins.ValueError: no good, which no torch call had raised"
+    assert found.verdict.startswith(
+        "the forward was ended by builtins.ValueError: no good, which no torch call had raised, raised at "
+    )
+    assert found.raised_at[-1].text == 'raise ValueError("no good")'
 
 
 def test_an_exception_raised_from_that_of_a_call_names_both(tmp_path: Path) -> None:

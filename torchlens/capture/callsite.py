@@ -77,6 +77,10 @@ class CallSites:
         found = self._by_frames.get(chain)
         return self._resolve(frame, chain) if found is None else found
 
+    def see(self, code: CodeType) -> None:
+        """Have the text of code that no site names."""
+        self._code(code)
+
     def close(self) -> None:
         """Let go of what appends and stores; nothing is resolved any more."""
         del self._append, self._keep

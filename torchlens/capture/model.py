@@ -20,6 +20,7 @@ from journal.events import ModelDescribed, ModuleSeen
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import SCRIPTED, Function
+from torchlens.capture.places import described_classes
 from torchlens.capture.recorder import Recorder, parameter_row
 from torchlens.capture.template import path_of
 
@@ -178,12 +179,14 @@ class Instrumented:
         *,
         enters_root: bool,
         found: Callable[[list[nn.Module]], None] = lambda modules: None,
+        tells_source: bool = False,
     ) -> None:
         self._recorder = recorder
         self._tell_found = found  # of a module that is not registered, before its forward runs
         self._described = described
         # Whether the root's forward is still to be run for the driver, who has entered it around its hooks.
         self._root_waits = enters_root
+        self._tells_source = tells_source
         self._numbers: dict[int, int] = {}  # number of each module whose class's forward is wrapped, by id
         self._special: set[int] = set()  # ids of the modules with a forward of ours in their dictionary
         self._by_class: dict[type, Any] = {}
@@ -342,6 +345,9 @@ class Instrumented:
         for name, parameter in compat.own_parameters(module).items():
             if parameter is not None and self._recorder.value_of(parameter) is None:
                 self._recorder.meet_parameter(parameter, number, name)
+        if self._tells_source:
+            for told in described_classes([module], number):
+                self._recorder.note(told)
         self._tell_found([module])
         self._adopt(number, module)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 import attrs
 
+from torchlens.calls_made import CallMade, Place
 from torchlens.commands.parsing import Commands, add_capture
 from torchlens.commands.printing import clock, write_facts, write_json
-from torchlens.ending import CallMade, Postmortem
+from torchlens.ending import Postmortem
 from torchlens.ending import postmortem as postmortem_of
 from torchlens.quantities import Duration
 
@@ -44,6 +45,8 @@ def lines_of(found: Postmortem) -> Iterator[tuple[str, str]]:
         yield "begun", f"{moment(found.call.begun_ns)}, {after(found.call.begun_ns, found.opened_ns)} after the opening"
         for outer in reversed(found.around):
             yield from lines_of_call("made inside", outer)
+    elif found.raised_at:
+        yield from lines_of_places("raised in", found.raised_in, found.raised_at)
     if found.last_op is not None and found.status != "complete":
         yield from lines_of_call("last op", found.last_op)
     yield "last event", f"{moment(found.last_ns)}, {after(found.last_ns, found.opened_ns)} after the opening"
@@ -52,10 +55,14 @@ def lines_of(found: Postmortem) -> Iterator[tuple[str, str]]:
 def lines_of_call(what: str, call: CallMade) -> Iterator[tuple[str, str]]:
     label = "" if call.label is None else f"{call.label}: "
     yield what, f"{label}{call}"
-    if call.modules:
-        yield "  in", " > ".join(call.modules)
-    for number, place in enumerate(reversed(call.places)):
-        yield ("  called from" if number else "  at"), f"{place.file}:{place.line} in {place.function}"
+    yield from lines_of_places("  in", call.modules, call.places)
+
+
+def lines_of_places(what: str, modules: Sequence[str], places: Sequence[Place]) -> Iterator[tuple[str, str]]:
+    if modules:
+        yield what, " > ".join(modules)
+    for number, place in enumerate(reversed(places)):
+        yield ("  called from" if number else "  at"), str(place)
         if place.text is not None:
             yield "", f"    {place.text}"
 
