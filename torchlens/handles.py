@@ -113,7 +113,10 @@ class Handles:
                 remedy="clone what the model returned before changing it, or capture with a journal, which copies",
                 value=value,
             )
-        return compat.copied(tensor)
+        try:
+            return compat.copied(tensor)
+        except RuntimeError:  # torch refuses to say where a view that was written through stands on the graph
+            return compat.copied(compat.detach(tensor))
 
     def transformed(self, value: int) -> Tensor | None:
         """A copy of what was made of the value before it was kept; None where it is not held here.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -88,7 +88,20 @@ def test_a_forward_that_is_left_early_leaves_the_model_as_one_that_was_not_trace
     assert {address: list(vars(module)) for address, module in model.named_modules()} == keys
 
 
+VIEW_OF_A_FUNCTION = Program.parse("""
+a = given('float32')
+def block_1():
+    a = relu_(a, a)
+def main():
+    a = user_hooks(a, a)
+    with no_grad():
+        a = block_1(a, a)
+""")
+"""Torch does not tell the node of what the hooked module returned, since it was written through a view."""
+
+
 @given(program=programs())
+@example(program=VIEW_OF_A_FUNCTION)
 @settings(max_examples=60)
 def test_a_value_in_memory_is_the_value_on_disk(program: Program, tmp_path: Path) -> None:
     """One is kept by reference and copied before a write, the other is written as the call returns."""
