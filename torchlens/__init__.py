@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from projections.portable import selector_from_spec, selector_to_spec
     from projections.queries import threshold, top_fraction, top_k
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
-    from torchlens import errors, options, testing, validation
+    from torchlens import errors, options, report, testing, validation
     from torchlens.api import record, trace, wrapped
     from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
@@ -64,6 +64,7 @@ __all__ = [
     "preceded_by",
     "record",
     "regex",
+    "report",
     "reproject",
     "selector_from_spec",
     "selector_to_spec",
@@ -115,6 +116,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "preceded_by": ("projections.nearby", "preceded_by"),
     "record": ("torchlens.api", "record"),
     "regex": ("projections.selector", "regex"),
+    "report": ("torchlens.report", None),
     "reproject": ("torchlens.reprojection", "reproject"),
     "selector_from_spec": ("projections.portable", "selector_from_spec"),
     "selector_to_spec": ("projections.portable", "selector_to_spec"),

@@ -1,7 +1,7 @@
-"""The command line: ``torchlens journal COMMAND PATH``.
+"""The command line: ``torchlens journal COMMAND PATH``, and ``torchlens doctor``.
 
-Reading a journal needs no torch, and nothing here imports it. What goes to standard output is the answer,
-as a table or with ``--json`` for programs; progress and refusals go to standard error. The exit status
+Reading a journal needs no torch; ``doctor`` alone imports it, if it is there. What goes to standard output is the
+answer, as a table or with ``--json`` for programs; progress and refusals go to standard error. The exit status
 is 0, or 1 where the question could not be answered (a coded error says why) or the answer is that something is
 wrong, or 2 for a wrong command line.
 """
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journal import TorchLensError
-from torchlens.commands import endings, integrity, reading, reprojection, streams
+from torchlens.commands import endings, environment, integrity, reading, reprojection, streams
 from torchlens.commands.parsing import Commands
 from torchlens.printable import printable
 from torchlens.version import VERSION
@@ -63,6 +63,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"torchlens {VERSION}")
     groups = top.add_subparsers(required=True, metavar="COMMAND")
     journal = groups.add_parser("journal", help="read a journal", description="Read a journal.")
+    environment.add(groups)
     commands = Commands(journal.add_subparsers(required=True, metavar="COMMAND"))
     for group in GROUPS:
         group.add(commands)

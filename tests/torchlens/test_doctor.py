@@ -1,0 +1,130 @@
+"""The doctor: what an environment has and lacks, with torch and without."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import torchlens as tl
+from tests.programs import ROOT, run
+from tests.torchlens.command import printed
+from torchlens import report
+from torchlens.cli import main
+from torchlens.report import CAPABILITIES, Doctor, Finding, filesystem, is_there
+
+
+def test_this_environment_has_what_a_capture_needs() -> None:
+    found = tl.report.doctor()
+    assert found.is_healthy
+    assert found.versions["torch"] == torch.__version__
+    assert found.versions["torchlens"] == tl.__version__
+    assert set(found.capabilities) == {capability.name for capability in CAPABILITIES}
+    assert found["cpus"].detail.endswith(f"{torch.get_num_threads()} threads of torch")
+    assert [one for one in found.findings if one.status == "fail"] == []
+
+
+def test_it_reads_as_a_table() -> None:
+    text = str(tl.report.doctor())
+    assert "capabilities" in text.splitlines()
+    assert "torch._C._autograd._get_sequence_nr" in text
+    assert len({line.index(line.split()[2]) for line in text.splitlines() if line.startswith("  pass  ")}) == 1
+    assert repr(tl.report.doctor()).startswith("<Doctor: ")
+
+
+def private_names() -> set[str]:
+    """The private names that ``compat`` reads of torch, as far as they are written out."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / "torchlens" / "compat.py").read_text())):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            found.add(node.attr)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and str(name.value).startswith("_") and name.value[:2] != "__":
+                found.add(str(name.value))
+    return found
+
+
+OF_OBJECTS = frozenset(
+    "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _modules _parameters "
+    "_sequence_nr _qualified_op_name".split()
+)
+"""What each module, node or operator has itself: there is no name in torch to look for."""
+
+
+def test_every_private_name_of_torch_that_is_used_is_looked_at() -> None:
+    looked_at = {part for capability in CAPABILITIES for path in capability.paths for part in path.split(".")}
+    assert private_names() - looked_at - OF_OBJECTS == set()
+
+
+def test_a_missing_name_is_told_with_what_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "is_there", lambda path: not path.endswith(("_get_sequence_nr", "CheckpointFunction")))
+    found = tl.report.doctor()
+    assert not found.is_healthy
+    assert found["sequence_number"] == Finding(
+        "capabilities",
+        "sequence_number",
+        "fail",
+        "torch has no torch._C._autograd._get_sequence_nr",
+        "telling what the forward made unseen",
+    )
+    assert found["checkpoint_function"].status == "warn"
+    assert found["checkpoint_function"].detail.endswith("a reentrant checkpoint is one op")
+    assert not found.capabilities["sequence_number"]
+    assert main(["doctor"]) == 1
+
+
+def test_a_name_is_looked_for_through_modules_and_classes() -> None:
+    assert is_there("torch.utils.checkpoint.checkpoint")
+    assert is_there("torch.Tensor._version")
+    assert not is_there("torch.utils.nothing")
+    assert not is_there("nothing.at.all")
+
+
+def test_a_directory_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tl.report.doctor(tmp_path / "not" / "yet" / "there")
+    assert found["writable"] == Finding("path", "writable", "pass", str(tmp_path), "writing journals")
+    assert found["filesystem"].status in ("pass", "warn", "skip")
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert tl.report.doctor(file / "below")["writable"].status == "fail"
+    rows: list[dict[str, Any]] = json.loads(printed(capsys, "doctor", tmp_path, "--json"))
+    assert [row["name"] for row in rows[-3:]] == ["writable", "free_space", "filesystem"]
+
+
+def test_the_filesystem_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+    (tmp_path / "far away").mkdir()
+    mounts = tmp_path / "mounts"
+    escaped = str(tmp_path / "far away").replace(" ", "\\040")
+    mounts.write_text(f"/dev/root / ext4 rw 0 0\nserver:/x {escaped} nfs4 rw 0 0\n/dev/b {tmp_path} xfs rw 0 0\n")
+    assert filesystem(tmp_path, mounts) == "xfs"
+    assert filesystem(tmp_path / "far away", mounts) == "nfs4"
+    assert filesystem(Path("/"), mounts) == "ext4"
+    assert filesystem(tmp_path, tmp_path / "none") is None
+
+
+def test_a_remote_filesystem_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "filesystem", lambda path: "nfs4")
+    assert tl.report.doctor(tmp_path)["filesystem"].status == "warn"
+
+
+def test_it_works_without_torch_and_says_so() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import torchlens as tl; from torchlens.cli import main\n"
+        "found = tl.report.doctor('.')\n"
+        "print(found['torch'].status, found.is_healthy, found.capabilities, found.versions['torch'])\n"
+        "print(main(['doctor']))\n"
+    )
+    lines = run(code).stdout.splitlines()
+    assert lines[0] == "warn True {} None"
+    assert lines[-1] == "0"
+    assert any("torch" in line and "not installed" in line for line in lines)
+
+
+def test_a_finding_may_hold_what_a_terminal_would_obey() -> None:
+    assert "\x1b" not in str(Doctor((Finding("path", "writable", "pass", "/tmp/\x1b[2J"),)))

@@ -1,0 +1,326 @@
+"""Reports on the environment: ``tl.report.doctor()``.
+
+Needs no torch: what can be told without is told, and that it is missing is among it. Each name of torch that this
+project uses and torch does not promise stands in ``CAPABILITIES``, with what depends on it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import attrs
+
+from torchlens.printable import printable
+from torchlens.quantities import Bytes
+from torchlens.version import VERSION
+
+__all__ = ["CAPABILITIES", "Capability", "Doctor", "Finding", "doctor"]
+
+Status: TypeAlias = Literal["pass", "warn", "fail", "skip"]
+
+PYTHON: Final = (3, 10)
+TORCH: Final = (2, 4)
+
+PACKAGES: Final = {
+    "attrs": "records and options",
+    "lmdb": "journals on disk",
+    "msgpack": "stored events",
+    "rich": "tables of the command line",
+    "xxhash": "digests of payloads",
+}
+
+OPTIONAL: Final = {
+    "numpy": "seeding it along, with CaptureOptions(random_seed=...)",
+    "pandas": "to_pandas()",
+    "hypothesis": "torchlens.testing",
+}
+
+REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "lustre", "glusterfs", "ceph", "afs")
+"""Filesystems of other machines: memory maps and locks on them are not what LMDB relies on."""
+
+
+class Capability(NamedTuple):
+    """A name of torch that is private, or not in every version."""
+
+    name: str
+    paths: tuple[str, ...]  # where it may be; one of them is enough
+    serves: str  # what depends on it
+    without: str | None = None  # what happens without; None where nothing can be captured then
+
+
+CAPABILITIES: Final = (
+    # wrapping
+    Capability("variable_functions", ("torch._C._VariableFunctions",), "wrapping the functions of torch"),
+    Capability("variable_function_module", ("torch._VF",), "wrapping what recurrent layers call"),
+    Capability("tensor_base", ("torch._C.TensorBase",), "wrapping the methods of tensors"),
+    Capability("script_method", ("torch._C.ScriptMethod",), "telling scripted methods"),
+    Capability("op_packet", ("torch._ops.OpOverloadPacket",), "wrapping torch.ops"),
+    Capability("op_overload", ("torch._ops.OpOverload",), "wrapping torch.ops"),
+    Capability("op_namespace", ("torch._ops._OpNamespace",), "wrapping torch.ops"),
+    Capability("op_schema", ("torch.ops.aten.add_.Tensor._schema.is_mutable",), "telling which operators write"),
+    Capability("script_builtins", ("torch.jit._builtins._get_builtin_table",), "scripting while functions are wrapped"),
+    Capability("device_constructors", ("torch.utils._device._device_constructors",), "device contexts after a capture"),
+    # modules
+    Capability("module_call", ("torch.nn.Module._call_impl",), "telling module calls"),
+    *(
+        Capability(
+            f"global_{kind}_hooks", (f"torch.nn.modules.module._global_{kind}_hooks",), "running the user's hooks"
+        )
+        for kind in ("forward", "forward_pre", "backward", "backward_pre")
+    ),
+    Capability("tracing_state", ("torch._C._get_tracing_state",), "leaving torch.jit.trace alone"),
+    Capability(
+        "backward_hook_function",
+        ("torch.nn.modules._functions.BackwardHookFunction",),
+        "modules with full backward hooks",
+        without="the Function that torch puts around them is recorded as an op",
+    ),
+    # tensors
+    Capability("tensor_version", ("torch.Tensor._version",), "seeing writes in place"),
+    Capability("tensor_is_view", ("torch.Tensor._is_view",), "telling views of parameters"),
+    Capability("storage_identity", ("torch.UntypedStorage._cdata",), "telling which tensors share memory"),
+    Capability("negative_view", ("torch._neg_view",), "copying inputs that are negative views"),
+    Capability(
+        "functional_wrapper",
+        ("torch._C._functorch.is_functorch_wrapped_tensor",),
+        "keeping out of function transforms",
+    ),
+    Capability(
+        "jagged_tensor",
+        ("torch.nested._internal.nested_tensor.NestedTensor",),
+        "nested tensors of the jagged layout",
+        without="there are none in this version",
+    ),
+    # modes and autograd
+    Capability("sequence_number", ("torch._C._autograd._get_sequence_nr",), "telling what the forward made unseen"),
+    Capability("current_node", ("torch._C._current_autograd_node",), "telling which node runs in a backward"),
+    Capability(
+        "no_torch_function",
+        ("torch._C.DisableTorchFunction", "torch._C.DisableTorchFunctionSubclass"),
+        "keeping code of tensor subclasses and modes out of the recording",
+    ),
+    Capability(
+        "dispatch_mode", ("torch.utils._python_dispatch.TorchDispatchMode",), "counting what the dispatcher runs"
+    ),
+    Capability(
+        "function_mode_on",
+        ("torch._C._is_torch_function_mode_enabled",),
+        "keeping the recording out of the user's function modes",
+        without="a mode of the user's may see calls of the recording",
+    ),
+    Capability(
+        "any_autocast_enabled",
+        ("torch._C._is_any_autocast_enabled",),
+        "the autocast state of ops",
+        without="autocast is seen on the GPU alone",
+    ),
+    Capability(
+        "checkpoint_function",
+        ("torch.utils.checkpoint.CheckpointFunction",),
+        "looking inside reentrant checkpoints",
+        without="a reentrant checkpoint is one op",
+    ),
+)
+"""By what they are for."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    group: str  # "versions", "packages", "capabilities", "machine", "path"
+    name: str
+    status: Status
+    detail: str
+    serves: str = ""  # what depends on it
+
+
+@attrs.frozen(repr=False)
+class Doctor:
+    """What was found. Its text is a table; ``doctor["torch"]`` is one finding.
+
+    Attributes:
+        findings: Everything that was looked at, in order.
+    """
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is missing that a capture needs."""
+        return not any(finding.status == "fail" for finding in self.findings)
+
+    @property
+    def versions(self) -> dict[str, str | None]:
+        """Version of each package, and of Python; None for one that is not installed."""
+        there = [finding for finding in self.findings if finding.group in ("versions", "packages")]
+        return {finding.name: finding.detail if finding.detail[:1].isdigit() else None for finding in there}
+
+    @property
+    def capabilities(self) -> dict[str, bool]:
+        """Whether torch has what its versions do not all have; empty without torch."""
+        return {finding.name: finding.status == "pass" for finding in self.findings if finding.group == "capabilities"}
+
+    def __getitem__(self, name: str) -> Finding:
+        return {finding.name: finding for finding in self.findings}[name]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        counts = {status: sum(one.status == status for one in self.findings) for status in ("pass", "warn", "fail")}
+        return f"<Doctor: {counts['pass']} pass, {counts['warn']} warn, {counts['fail']} fail>"
+
+    def lines(self) -> Iterator[str]:
+        width = max(len(finding.name) for finding in self.findings)
+        group = None
+        for finding in self.findings:
+            if finding.group != group:
+                if group is not None:
+                    yield ""
+                yield finding.group
+                group = finding.group
+            serves = f"  (for {finding.serves})" if finding.serves else ""
+            yield printable(f"  {finding.status:<4}  {finding.name:<{width}}  {finding.detail}{serves}")
+
+
+def doctor(path: str | os.PathLike[str] | None = None) -> Doctor:
+    """Look at the environment: versions, what torch offers, the machine, and a directory that journals are to go to.
+
+    Args:
+        path: A directory; it need not be there yet.
+
+    Example:
+        >>> import torchlens as tl
+        >>> tl.report.doctor().is_healthy
+        True
+    """
+    torch = imported("torch")
+    found = [*versions(torch), *packages(), *capabilities(torch), *machine(torch)]
+    if path is not None:
+        found += directory(Path(path))
+    return Doctor(tuple(found))
+
+
+def imported(name: str) -> Any:
+    """A module; None where it cannot be imported."""
+    try:
+        return importlib.import_module(name)
+    except Exception:  # noqa: BLE001  # a broken installation may raise anything, and is reported
+        return None
+
+
+def versions(torch: Any) -> Iterator[Finding]:
+    yield Finding("versions", "torchlens", "pass", VERSION)
+    is_new = sys.version_info >= PYTHON
+    yield Finding("versions", "python", "pass" if is_new else "fail", platform.python_version())
+    if torch is None:
+        yield Finding("versions", "torch", "warn", "not installed", "capturing; journals are read without")
+        return
+    version = str(torch.__version__)
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    yield Finding("versions", "torch", "pass" if numbers >= TORCH else "warn", version, "capturing")
+
+
+def packages() -> Iterator[Finding]:
+    for name, serves in PACKAGES.items():
+        version = version_of(name)
+        yield Finding("packages", name, "fail" if version is None else "pass", version or "not installed", serves)
+    for name, serves in OPTIONAL.items():
+        version = version_of(name)
+        yield Finding("packages", name, "skip" if version is None else "pass", version or "not installed", serves)
+
+
+def version_of(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def capabilities(torch: Any) -> Iterator[Finding]:
+    if torch is None:
+        return
+    for name, paths, serves, without in CAPABILITIES:
+        there = [path for path in paths if is_there(path)]
+        if there:
+            yield Finding("capabilities", name, "pass", there[0], serves)
+        elif without is None:
+            yield Finding("capabilities", name, "fail", f"torch has no {paths[0]}", serves)
+        else:
+            yield Finding("capabilities", name, "warn", f"torch has no {paths[0]}: {without}", serves)
+
+
+def is_there(path: str) -> bool:
+    """Whether a dotted name leads to something; modules on the way are imported."""
+    first, *names = path.split(".")
+    here, walked = imported(first), first
+    for name in names:
+        walked = f"{walked}.{name}"
+        inner = getattr(here, name, None)
+        if inner is None and not hasattr(here, name):
+            inner = imported(walked)
+            if inner is None:
+                return False
+        here = inner
+    return True
+
+
+def machine(torch: Any) -> Iterator[Finding]:
+    yield Finding("machine", "platform", "pass", f"{platform.system()} {platform.machine()}")
+    cpus = os.cpu_count() or 1
+    threads = "" if torch is None else f", {torch.get_num_threads()} threads of torch"
+    yield Finding("machine", "cpus", "pass", f"{cpus}{threads}")
+    has_columns = sys.version_info >= (3, 11)
+    detail = "line and column" if has_columns else "line and instruction: Python before 3.11 has no columns"
+    yield Finding("machine", "call_sites", "pass" if has_columns else "warn", detail, "telling layers apart")
+    if torch is not None:
+        yield cuda(torch)
+
+
+def cuda(torch: Any) -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("machine", "cuda", "skip", "none")
+    names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    return Finding("machine", "cuda", "pass", f"{torch.version.cuda}: {', '.join(names)}")
+
+
+def directory(path: Path) -> Iterator[Finding]:
+    """What journals meet in a directory, or in the nearest one above it that is there."""
+    here = path.absolute()
+    while not here.exists() and here != here.parent:
+        here = here.parent
+    is_writable = here.is_dir() and os.access(here, os.W_OK | os.X_OK)
+    yield Finding("path", "writable", "pass" if is_writable else "fail", str(here), "writing journals")
+    free = shutil.disk_usage(here).free
+    yield Finding("path", "free_space", "pass", str(Bytes(free)))
+    kind = filesystem(here)
+    if kind is None:
+        yield Finding("path", "filesystem", "skip", "not known on this platform")
+    else:
+        is_remote = kind in REMOTE
+        detail = f"{kind}: of another machine; keep journals on a local disk" if is_remote else kind
+        yield Finding("path", "filesystem", "warn" if is_remote else "pass", detail, "memory maps and locks of LMDB")
+
+
+def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:
+    """Type of the filesystem that a directory is on; None where the platform does not tell."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    resolved = path.resolve()
+    best: tuple[int, str] | None = None
+    for line in lines:
+        _, point, kind, *_ = line.split(" ")
+        place = Path(point.encode().decode("unicode_escape"))  # a space in it is written \\040
+        if (resolved == place or place in resolved.parents) and (best is None or len(place.parts) >= best[0]):
+            best = len(place.parts), kind
+    return None if best is None else best[1]
