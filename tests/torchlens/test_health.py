@@ -218,7 +218,18 @@ def test_the_fast_path_of_attention_is_one_opaque_op() -> None:
     assert list(trace.health.opaque_reasons.values()) == ["fused kernel"]
 
 
-def test_an_exported_program_and_a_quantized_module_are_seen_operator_by_operator() -> None:
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated", "ignore:torch.*quant")
+def test_a_quantized_module_is_seen_operator_by_operator() -> None:
+    torch.manual_seed(0)
+    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), {nn.Linear})
+    x = torch.randn(3, 4)
+    trace = tl.trace(model, x, capture=VERIFY)
+    assert torch.equal(trace.output, model(x))
+    assert [op.func_name for op in trace.ops.compute] == ["linear_dynamic", "to", "relu"]
+    assert trace.health.capture_verified is True
+
+
+def test_an_exported_program_is_seen_operator_by_operator() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 4)
     exported = Calls(lambda m, x: m.inner[0](x) + 1, inner=[torch.export.export(Twice(), (x,)).module()])
