@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import struct
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import attrs
 import torch
+from torch import nn
 
 import torchlens as tl
 from journal import open_for_reading, open_for_writing
@@ -82,6 +85,21 @@ def capture_all(path: Path, models: Any) -> None:
     capture("flight", models.Flight(), image, durability="event", save="none")
     capture("measured", models.Loop(), [line, torch.zeros(3)], capture=tl.CaptureOptions(measure_autograd_memory=True))
     capture("unwatched", models.unwatched, line.requires_grad_())
+    capture("witnessed", models.unwatched, line, capture=tl.CaptureOptions(verify_capture=True))
+    capture("not finite", models.ConvNet(), image * math.nan, capture=tl.CaptureOptions(raise_on_nan=True))
+    capture("helped", with_a_helper(models.Loop()), [line.detach(), torch.zeros(3)])
+
+
+def with_a_helper(model: nn.Module) -> nn.Module:
+    """The model, with another thread that calls torch when its forward begins."""
+
+    def beside(module: nn.Module, args: Any) -> None:
+        helper = threading.Thread(target=lambda: torch.exp(torch.zeros(1)), name="helper")
+        helper.start()
+        helper.join()
+
+    model.register_forward_pre_hook(beside)
+    return model
 
 
 def branch_off(path: Path) -> None:
