@@ -57,6 +57,7 @@ CALLED_THROUGH_MODULE: Final = tuple(
 is_finite: Final = torch.isfinite
 is_nan: Final = torch.isnan
 count_nonzero: Final = torch.count_nonzero
+total: Final = torch.sum
 number_of: Final = Tensor.item
 
 TENSOR_BASE: Final = torch._C.TensorBase

@@ -20,6 +20,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ from torchlens.capture.template import leaves
 from torchlens.tensors import nonfinite_elements
 
 _get_ident = threading.get_ident
+
+DISPATCHED: Final = OperatorsDispatched.type_id
 
 MAX_BINDINGS: Final = 8
 """Most places named for one escape."""
@@ -294,8 +297,8 @@ class WitnessRecorder(Recorder):
         """An operator has returned."""
         if self._ours and _get_ident() == self.thread:
             return
-        given = tuple([shape_of(tensor) for _, tensor in leaves((args, kwargs))])
-        made = tuple([shape_of(tensor) for _, tensor in leaves(result)])
+        given = shapes_in(*args) if not kwargs else shapes_in(*args, *kwargs.values())
+        made = shapes_in(result)
         if _get_ident() != self.thread:
             self._engine.append((operator, compat.grad_enabled(), given, made))
             return
@@ -322,7 +325,7 @@ class WitnessRecorder(Recorder):
         known = None
         if function is not None:
             known = self._function(function) if owner == "composite" else self._functions.get(function)
-        self.note(OperatorsDispatched(owner=owner, by=by, function=known, calls=tuple(calls)))  # type: ignore[arg-type]  # a number of an event
+        self._append((DISPATCHED, monotonic_ns(), owner, by, known, tuple(calls)))
 
     def _escaped(self, operator: Any, row: Any) -> None:
         self._ours += 1
@@ -375,6 +378,17 @@ class Witness(compat.DispatchMode):  # type: ignore[misc, valid-type]  # a class
         with compat.NoTorchFunction():
             self.recorder.dispatched(func, args, given, result)
         return result
+
+
+def shapes_in(*values: Any) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the tensors among some values and within them, in order."""
+    made: list[tuple[int, ...]] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            made.append(shape_of(value))
+        elif type(value) in (list, tuple, dict):
+            made += [shape_of(tensor) for _, tensor in leaves(value)]
+    return tuple(made)
 
 
 def model_frame(frame: FrameType | None) -> FrameType | None:
