@@ -6,6 +6,7 @@ the functions that a capture records, and nothing else. So it is an independent 
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
 from projections.cost import OPS
+from tests.programs import ROOT
 
 SIZES = st.integers(0, 5)
 REAL = st.integers(1, 5)
@@ -436,3 +438,43 @@ def test_data_frames_hold_plain_numbers(mlp: tl.Trace) -> None:
     assert list(frame.flops_forward) == [0, 270, 30, 195, 0]
     assert list(mlp.layers.to_pandas().total_flops_forward) == [0, 270, 30, 195, 0]
     assert not any(isinstance(value, tl.Flops) for value in frame.flops_forward)
+
+
+# -- kernels that fuse a whole layer, and the models of the zoo ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "num_inputs"),
+    [(nn.MultiheadAttention(8, 2, batch_first=True), 3), (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)],
+)
+def test_a_fused_layer_has_the_products_of_its_parts(layer: nn.Module, num_inputs: int) -> None:
+    layer.eval()
+    inputs = [torch.rand(3, 5, 8)] * num_inputs
+    parts = traced(layer, *inputs)
+    fused = tl.trace(layer, inputs, save="none", capture=tl.CaptureOptions(inference_only=True))
+    assert len(list(fused.compute_ops)) < len(list(parts.compute_ops))
+    assert fused.total_macs_forward == parts.total_macs_forward
+    assert fused.unknown_flop_ops == ()
+
+
+def zoo() -> dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]]:
+    spec = importlib.util.spec_from_file_location("zoo_models", ROOT / "tests" / "data" / "zoo" / "models.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    models: dict[str, Any] = module.MODELS
+    return models
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # what torch says of functions that these models call is theirs
+def test_of_what_the_zoo_calls_only_the_inside_of_custom_functions_is_unknown() -> None:
+    pytest.importorskip("transformers")
+    unknown: set[tuple[str, str]] = set()
+    for name, build in zoo().items():
+        model, args, kwargs = build()
+        trace = tl.trace(model, list(args), kwargs, save="none")
+        unknown |= {(name, trace.ops[label].func_name) for label in trace.unknown_flop_ops}
+        trace.cleanup()
+    assert unknown == {("custom_autograd_function", "RoundSTE")}
