@@ -70,7 +70,7 @@ def kept_by_row(forward: Forward, _whole: int) -> Sequence[Kept]:
         if function[row] < 0 or brief.mode is None or not brief.mode & MODE_GRAD:
             continue
         call = first[row]
-        before = of_call.get(call, frozenset[Entry]()) if call in of_call else frozenset[Entry]()
+        before = of_call.get(call, frozenset[Entry]())
         of_call[call] = None if before is None else joined(before, kept_of(forward, node, call, owners, brief))
     for row, call in enumerate(first):
         if call in of_call:
