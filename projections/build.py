@@ -19,13 +19,14 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from projections.asides import ASIDES, Asides
 from projections.bounds import require_bounded
 from projections.columns import VERSIONS
 from projections.control import TABLE as CONDITIONALS
 from projections.course import COURSE, Course
 from projections.errors import over_events
 from projections.fold import Fold, Folding, Source
-from projections.forward import Forward
+from projections.forward import Beside, Forward
 from projections.graph import GRAPH, Graph
 from projections.health import CAPTURE as HEALTH
 from projections.keys import module_aliases, op_keys
@@ -44,7 +45,7 @@ from projections.whole import CAPTURE
 from projections.window import Window
 from projections.witness import WITNESS, Witnessed
 
-FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS, SAVED)
+FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS, SAVED, ASIDES)
 """The folds, in the order of their states."""
 
 
@@ -306,18 +307,19 @@ class Projector:
 
 def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     """The tables of the first ``head`` events, from what folding them gave."""
-    words, course, graph, kept, seen, saved = states
+    words, course, graph, kept, seen, saved, asides = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
     assert isinstance(kept, Kept)
     assert isinstance(seen, Witnessed)
     assert isinstance(saved, Saved)
+    assert isinstance(asides, Asides)
     rows, islands, calls, island_calls = settle(graph)
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
-    values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)), saved.by_node())
+    values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)), saved.by_node(), Beside.of(asides))
     forward = Forward(source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen())
     orphans = Forward(source, head, words, course, islands, island_calls, names, *values, orphaned=True)
     for part in (forward, orphans):

@@ -45,6 +45,8 @@ OPS: Final = {
     "arg_names": "parameter names of the function; () where they are not known",
     "var_names": "variables its result was assigned to, as text; () where it was used at once or there is no source",
     "arg_expressions": "text of the arguments in the call; () for operators and where there is no source",
+    "has_saved_args": "its tensor arguments were kept as they were at the call",
+    "has_out_variations": "some child read another part of its memory, under another name, than its value",
     "has_saved_activation": "its value's payload was kept",
     "payload_ref": "(payload number, first element, strides or None), None if not kept",
     "transformed_payload_ref": "the same of what save= made of its value; None where nothing was made",
@@ -155,6 +157,7 @@ OPS: Final = {
     "recurrent_ops": "all passes of its layer",
     "func_autocast_state": "pairs: grad_enabled, inference_mode, then device and autocast dtype; () for pseudo-ops",
     "rng_payload": "payload number of the generator state before the call; only where it drew",
+    "rng_states": "device and payload number of generator states before the call: all if kept, else the one drawn from",
     "requires_grad": "as the call returned",
     "grad_fn_class_name": "class of its autograd node; None without one",
     "grad_fn_object_id": "capture-local number of that node",
@@ -168,6 +171,8 @@ OPS: Final = {
     "function": "capture-local number of its function, -1 for none",
     "value": "capture-local number of its value",
     "event": "number of the event that made it",
+    "arguments_event": "number of the event that tells what was kept of its arguments, -1 for none",
+    "out_variations": "pairs of a child's row and a place among its inputs that saw another tensor than its value",
     "slot": "position among the results of its call; for a buffer its version",
 }
 
@@ -377,6 +382,8 @@ MODULE_CALLS: Final = {
     "num_forward_args_total": "arguments given",
     "forward_args_summary": "positional arguments as text",
     "forward_kwargs_summary": "keyword arguments as text",
+    "has_saved_forward_args": "its tensor arguments were kept as they were when it was entered",
+    "had_pre_hook_input_change": "its pre-hooks made something else of its arguments; None for a root with such hooks",
     "code_context": "frames (sites.FRAME) from the root's forward to where it was called",
     "forward_duration": "seconds from entering to leaving; None where it was not left",
     "func_calls_duration": "seconds inside torch calls",
@@ -398,6 +405,9 @@ MODULE_CALLS: Final = {
     "output_op_rows": "rows of its output ops",
     "event": "number of the event that entered it",
     "left_event": "number of the event that left it, -1 for none",
+    "arguments_event": "number of the event that tells what was kept of its arguments, -1 for none",
+    "hooks_event": "number of the event that tells what its pre-hooks were given, -1 for none",
+    "hooks_arguments_event": "number of the event that tells what was kept of that, -1 for none",
 }
 
 PARAMS: Final = {
@@ -415,6 +425,7 @@ PARAMS: Final = {
     "param_memory": "bytes",
     "is_trainable": "requires grad",
     "is_quantized": "has a quantized dtype",
+    "has_optimizer": "the optimizer given at capture steps it; None where none was given",
     "used_by_ops": "ops that took it, each once",
     "used_by_layers": "their layers",
     "num_uses_by_ops": "number of those ops",

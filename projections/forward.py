@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, wraps
 from itertools import chain, pairwise
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from journal.events import PayloadRef, Row
 from projections.arguments import is_tuple, text_of
+from projections.asides import Asides
 from projections.conditionals import Conditionals
 from projections.course import Course
 from projections.details import (
@@ -61,6 +62,20 @@ SHOWING: Final = (OUTPUT, IDENTITY)
 """Kinds of row that show a value made elsewhere."""
 
 
+class Beside(NamedTuple):
+    """Events that tell what was kept beside the calls (asides.py)."""
+
+    arguments: dict[int, int]  # by event of the call
+    generators: dict[int, int]  # likewise
+    hooked: dict[int, int]  # by module call
+    optimizer: int | None
+
+    @staticmethod
+    def of(asides: Asides) -> Beside:
+        arguments, generators, hooked = asides.arguments, asides.generators, asides.hooked
+        return Beside(dict(pairs(arguments)), dict(pairs(generators)), dict(pairs(hooked)), asides.optimizer)
+
+
 class Forward:
     """One capture's forward at one head.
 
@@ -76,6 +91,7 @@ class Forward:
         transformed: What was made of a value's activation and kept, by value.
         constants: Event of each value that has no row.
         saved: What each autograd node kept for the backward, by its number, where that was told.
+        beside: What was kept beside the calls.
         orphaned: Whether the rows are the islands.
         witnessed: What ran beside and below the recorded calls.
     """
@@ -93,6 +109,7 @@ class Forward:
         transformed: dict[int, Transformed],
         constants: dict[int, int],
         saved: Mapping[int, tuple[tuple[int, int, int, int], ...] | None],
+        beside: Beside,
         orphaned: bool = False,
         witnessed: Witnessed | None = None,
     ) -> None:
@@ -107,6 +124,7 @@ class Forward:
         self.transformed = transformed
         self.constants = constants
         self.saved = saved
+        self.beside = beside
         self.orphaned = orphaned
         self.witnessed = witnessed or Witnessed()
         self.groups: Groups = (

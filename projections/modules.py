@@ -24,6 +24,12 @@ from projections.arguments import (
 from projections.details import field
 from projections.forward import Forward, once
 from projections.graph import NOWHERE
+from projections.kept_calls import (
+    call_arguments_event,
+    had_pre_hook_input_change,
+    hooks_arguments_event,
+    hooks_event,
+)
 from projections.ops import elements, frozen, tensor_texts, trainable
 from projections.sequences import Each
 from projections.sites import frames
@@ -248,6 +254,8 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
     "num_forward_args_total": per_call(lambda forward, call: len(forward_arg_names(forward, call))),
     "forward_args_summary": per_call(args_summary),
     "forward_kwargs_summary": per_call(kwargs_summary),
+    "has_saved_forward_args": per_call(lambda forward, call: call_arguments_event(forward, call) != NOWHERE),
+    "had_pre_hook_input_change": per_call(had_pre_hook_input_change),
     "code_context": per_call(code_context),
     "forward_duration": per_call(duration),
     "func_calls_duration": per_call(func_calls_duration),
@@ -276,6 +284,9 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
     "output_op_rows": per_call(lambda forward, call: tuple(forward.output_rows_of(call))),
     "event": lambda forward: forward.calls.event,
     "left_event": per_call(lambda forward, call: forward.calls.left[call][0]),
+    "arguments_event": per_call(call_arguments_event),
+    "hooks_event": per_call(hooks_event),
+    "hooks_arguments_event": per_call(hooks_arguments_event),
 }
 """How each column of the table of module calls is made, in order."""
 

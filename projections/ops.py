@@ -24,6 +24,13 @@ from projections.arguments import (
 from projections.details import ARGS, CONTAINER, INPUTS, KWARGS, WRITERS, Brief, field
 from projections.forward import Forward
 from projections.graph import BUFFER_FUSED, BUFFER_WRITTEN, INPUT, NOWHERE, OUTPUT
+from projections.kept_calls import (
+    arguments_event,
+    has_out_variations,
+    has_saved_args,
+    out_variations,
+    rng_states,
+)
 from projections.keys import every_keys, keys_of
 from projections.makers import (
     flags,
@@ -693,7 +700,9 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "arg_names": of_function(lambda forward, function: arg_names(forward.names.func_name(function))),
     "var_names": of_sites(var_names),
     "arg_expressions": of_classes(lambda forward: forward.site_classes, arg_expressions),
+    "has_saved_args": has_saved_args,
     # tensor
+    "has_out_variations": has_out_variations,
     "has_saved_activation": has_saved_activation,
     "payload_ref": payload_refs,
     "transformed_payload_ref": of_transformed("payload"),
@@ -798,6 +807,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "recurrent_ops": recurrent_ops,
     "func_autocast_state": from_brief_by(func_autocast_state),
     "rng_payload": rng_payload,
+    "rng_states": rng_states,
     # autograd
     "requires_grad": from_brief("requires_grad"),
     "grad_fn_class_name": from_brief("grad_fn"),
@@ -813,6 +823,8 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "function": of_function(lambda forward, function: max(function, NOWHERE)),
     "value": lambda forward: forward.rows.value,
     "event": lambda forward: forward.rows.event,
+    "arguments_event": arguments_event,
+    "out_variations": out_variations,
     "slot": lambda forward: forward.rows.slot,
 }
 """How each column of the op table is made, in order."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from projections.forward import Forward
 from projections.graph import NOWHERE
+from projections.kept_calls import has_optimizer
 from projections.ops import buffer_source, is_written, module_of, modules_of
 from projections.sequences import Each
 from projections.tables import Column, Maker
@@ -106,6 +107,7 @@ PARAMS: Final[dict[str, Maker[Forward]]] = {
     "param_memory": param(lambda tensor: tensor.nbytes),
     "is_trainable": param(lambda tensor: tensor.requires_grad),
     "is_quantized": param(lambda tensor: tensor.dtype.startswith(QUANTIZED)),
+    "has_optimizer": has_optimizer,
     "used_by_ops": per_param(used_by_ops),
     "used_by_layers": per_param(used_by_layers),
     "num_uses_by_ops": per_param(lambda forward, row: len(used_rows(forward, row))),

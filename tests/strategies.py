@@ -22,6 +22,7 @@ from journal.events import (
     DESCRIPTION,
     EVENTS_BY_NAME,
     MODE_GRAD,
+    ArgumentsKept,
     BranchTaken,
     BufferSeen,
     BufferWritten,
@@ -42,6 +43,7 @@ from journal.events import (
     ForwardReturned,
     ForwardStarted,
     FunctionSeen,
+    GeneratorsKept,
     InputSeen,
     ModelDescribed,
     ModuleEntered,
@@ -53,8 +55,10 @@ from journal.events import (
     OpLeft,
     OpRaised,
     OpStarted,
+    OptimizerGiven,
     Owner,
     PayloadKept,
+    PreHooksStarted,
     SavedForBackward,
     StreamOpened,
     ThreadCalled,
@@ -179,6 +183,7 @@ class Building:
     announces: bool = False  # each call is told before it is made
     verifies: bool = False  # operators are counted
     num_operators: int = 0
+    keeps: bool = False  # arguments and generator states are kept
 
     def pick(self, options: Sequence[T]) -> T:
         picked: T = self.draw(st.sampled_from(options))
@@ -263,10 +268,31 @@ class Building:
         self.add(ForwardStarted(args=(HOLE,) * count, kwargs=(), inputs=inputs, mode=MODE_GRAD, random_seed=None))
         self.enter(0, None, inputs)
 
+    def keep_arguments(self, inputs: tuple[int, ...]) -> None:
+        """Of the last event."""
+        if not self.keeps or not self.chance():
+            return
+        of = At(len(self.events) - 1)
+        payloads = [self.payload() for _ in inputs]
+        kept = tuple([None if payload is None else (payload, (2, 3), "float32") for payload in payloads])
+        self.add(ArgumentsKept(of=of, tensors=kept))
+
+    def keep_generators(self, of: At) -> None:
+        payload = self.payload() if self.keeps else None
+        if payload is not None:
+            self.add(GeneratorsKept(of=of, states=(("cpu", payload[0]),)))
+
+    def hook(self, module: int, inputs: tuple[int, ...]) -> None:
+        """Pre-hooks of a module begin."""
+        args = (HOLE,) * len(inputs)
+        self.add(PreHooksStarted(module=module, args=args, kwargs=(), inputs=inputs, writers=None))
+        self.keep_arguments(inputs)
+
     def enter(self, module: int, site: int | None, inputs: tuple[int, ...]) -> None:
         self.add(
             ModuleEntered(module=module, site=site, args=(HOLE,) * len(inputs), kwargs=(), inputs=inputs, writers=None)
         )
+        self.keep_arguments(inputs)
         self.stack.append((module, self.num_calls))
         self.num_calls += 1
 
@@ -372,6 +398,9 @@ class Building:
                 rng=None,
             )
         )
+        executed = At(len(self.events) - 1)
+        self.keep_arguments(inputs)
+        self.keep_generators(executed)
         if around is not None:
             self.add(OpLeft(started=around))
         written = [number for number, (_, value) in self.buffer_versions.items() if writes and value == inputs[0]]
@@ -434,7 +463,11 @@ class Building:
         module, running = self.stack[-1]
         children = [number for number, parent in enumerate(self.parents) if parent == module]
         if what == "enter" and children:
-            self.enter(self.pick(children), self.site(), (self.pick(range(len(self.shapes))),))
+            child, given = self.pick(children), (self.pick(range(len(self.shapes))),)
+            if self.chance():
+                self.hook(child, given)
+                given = (self.pick(range(len(self.shapes))),)
+            self.enter(child, self.site(), given)
         elif what == "fail" and self.functions:
             self.failed_call()
         elif what == "leave" and len(self.stack) > 1:
@@ -528,6 +561,8 @@ class Building:
                 self.add(ForwardRaised(exception="builtins.ValueError", message="no"))
             else:
                 self.add(ForwardInterrupted(exception="builtins.KeyboardInterrupt"))
+        if self.num_parameters and self.chance():
+            self.add(OptimizerGiven(class_qualname="torch.optim.SGD", parameters=tuple(range(self.num_parameters))))
         late = sorted(set(range(len(self.shapes))) - self.kept)[:2]
         for value in late:
             payload = self.payload()
@@ -550,7 +585,8 @@ def capture_streams(
     draw: Any, *, min_steps: int = 0, max_steps: int = 12, endings: Sequence[Ending] = ENDINGS
 ) -> list[Event]:
     """Captures that could have happened, header first; event k of the stream is item k."""
-    building = Building(draw, announces=draw(st.booleans()), verifies=draw(st.booleans()))
+    does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps")}
+    building = Building(draw, **does)
     building.add(opened())
     asked = (("measure_autograd_memory", True),) if draw(st.booleans()) else ()
     building.add(
@@ -586,6 +622,10 @@ def payloads_named(event: Event) -> list[int]:
         return [] if event.source is None else [event.source]
     if isinstance(event, (PayloadKept, TransformKept)):
         return [event.payload[0]]
+    if isinstance(event, ArgumentsKept):
+        return [kept[0][0] for kept in event.tensors if kept is not None]
+    if isinstance(event, GeneratorsKept):
+        return [number for _, number in event.states]
     place = DESCRIPTION.index("payload")
     if isinstance(event, OpExecuted):
         named = [description[place] for description in event.outputs]

@@ -88,6 +88,11 @@ def capture_all(path: Path, models: Any) -> None:
     capture("witnessed", models.unwatched, line, capture=tl.CaptureOptions(verify_capture=True))
     capture("not finite", models.ConvNet(), image * math.nan, capture=tl.CaptureOptions(raise_on_nan=True))
     capture("helped", with_a_helper(models.Loop()), [line.detach(), torch.zeros(3)])
+    asked = models.ConvNet()
+    asked.head.register_forward_pre_hook(lambda module, args: args)
+    optimizer = torch.optim.SGD(asked.head.parameters(), lr=0.1)
+    options = tl.CaptureOptions(random_seed=7, save_arg_values=True, save_rng_states=True, optimizer=optimizer)
+    capture("asked for all", asked, image, save="none", capture=options)
 
 
 def with_a_helper(model: nn.Module) -> nn.Module:

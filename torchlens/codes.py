@@ -19,6 +19,8 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "activation_overwritten": "PayloadUnavailableError",
         "ambiguous_op_lookup": "AmbiguousOpLookupError",
         "ambiguous_record_lookup": "AmbiguousOpLookupError",
+        "argument_not_stored": "PayloadUnavailableError",
+        "arguments_not_saved": "PayloadUnavailableError",
         "autograd_memory_unavailable": "CompatibilityError",
         "backward_pass_unknown": "LookupRefused",
         "branch_point_invalid": "JournalError",

@@ -263,6 +263,11 @@ def hook_names(module: nn.Module) -> tuple[Names, Names, Names]:
     return _names(forward.values()), _names(before.values()), _names((*backward.values(), *before_backward.values()))
 
 
+def has_pre_hooks(module: nn.Module) -> bool:
+    """Whether something of the user's runs between calling the module and its forward, and may change the arguments."""
+    return bool(module._forward_pre_hooks or _modules._global_forward_pre_hooks)
+
+
 def _names(hooks: Iterable[Any]) -> Names:
     return tuple(getattr(hook, "__qualname__", type(hook).__qualname__) for hook in hooks)
 

@@ -35,6 +35,7 @@ from journal.events import (
     ForwardRaised,
     ForwardReturned,
     ForwardStarted,
+    OptimizerGiven,
     PayloadKept,
     StreamId,
     StreamOpened,
@@ -55,6 +56,7 @@ from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.saved import saved_for_backward
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
+from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import Nonfinite, WitnessRecorder
 from torchlens.errors import CaptureError, CompatibilityError, SelectionError, message_of
 from torchlens.facade import Trace
@@ -221,8 +223,10 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     writer.append(described.event)
     keeper = _keeper(writer, request, on_disk=journal.path is not None)
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
-    recorder = _recorder(writer, keeper, plan, options)
-    captured = Captured(writer.stream, Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions))
+    copies = Copies(writer.reserve, None if journal.path is None else writer.store)
+    recorder = _recorder(writer, keeper, plan, options, copies)
+    handles = Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions, copies.held)
+    captured = Captured(writer.stream, handles)
     _tell_source(recorder, described, request)
     with seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
@@ -261,7 +265,9 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             except BaseException as error:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
-            captured.handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
+            handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
+            if options.optimizer is not None:
+                recorder.note(_stepped(options.optimizer, recorder.parameters))
     captured.stopped = plan.stopping is not None
     if options.measure_autograd_memory:
         for event in saved_for_backward(recorder.nodes, recorder.first_node):
@@ -309,14 +315,34 @@ def _change(how: SaveOptions) -> Callable[[Tensor], Any] | None:
     return change
 
 
-def _recorder(writer: StreamWriter, keeper: Keeper, plan: Plan, options: CaptureOptions) -> Recorder:
+def _recorder(writer: StreamWriter, keeper: Keeper, plan: Plan, options: CaptureOptions, copies: Copies) -> Recorder:
     """The plain recorder, unless the request asks for what costs more."""
     given = (next(_numbers), writer, keeper, plan, compat.sequence_number())
     flight = writer.chunk_size == 1
-    if not options.verify_capture and options.raise_on_nan is False:
-        return Recorder(*given, flight=flight)
-    forbidden = {False: None, True: "nonfinite", "nan": "nan"}[options.raise_on_nan]
-    return WitnessRecorder(*given, flight=flight, verify=options.verify_capture, forbidden=forbidden)
+    witnesses = options.verify_capture or options.raise_on_nan is not False
+    keeps = options.save_arg_values or options.save_rng_states
+    seen: dict[str, Any] = {
+        "verify": options.verify_capture,
+        "forbidden": {False: None, True: "nonfinite", "nan": "nan"}[options.raise_on_nan],
+    }
+    kept: dict[str, Any] = {
+        "copies": copies if options.save_arg_values else None,
+        "generators": options.save_rng_states,
+    }
+    if witnesses and keeps:
+        return ThoroughWitness(*given, flight=flight, **seen, **kept)
+    if witnesses:
+        return WitnessRecorder(*given, flight=flight, **seen)
+    return ThoroughRecorder(*given, flight=flight, **kept) if keeps else Recorder(*given, flight=flight)
+
+
+def _stepped(optimizer: Any, parameters: list[Tensor]) -> OptimizerGiven:
+    """Which of the parameters an optimizer steps."""
+    ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return OptimizerGiven(
+        class_qualname=path_of(type(optimizer)),
+        parameters=tuple(number for number, parameter in enumerate(parameters) if id(parameter) in ids),
+    )
 
 
 def _requested(request: Request) -> CaptureRequested:

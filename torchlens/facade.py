@@ -54,6 +54,7 @@ from torchlens.records import RECORDS, Buffer, Conditional, Field, Layer, Module
 from torchlens.selection import Selection
 from torchlens.summary import SummaryText, summary
 from torchlens.tabular import COLUMNS
+from torchlens.values import python_values
 from torchlens.view import LiveTensors, View
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Trace(View):
     model_class_name = Field[str]("Class of the model.")
     model_class_qualname = Field[str]("Import path of that class.")
     backend = Field[str]("The engine that ran the model.")
-    options = Field[dict[str, Any]]("The capture options that differed from their defaults.", dict)
+    options = Field[dict[str, Any]]("The capture options that differed from their defaults.", python_values)
     environment = Field[dict[str, str]]("Versions and platform of the process that captured.", dict)
     written_by = Field[str]("Version of this package that captured.")
     save_request = Field[str]("What was asked to be kept, as text.")

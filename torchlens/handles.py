@@ -40,9 +40,10 @@ class Handles:
         nodes: Number of each autograd node, in order.
         reserved: Value number by payload number, of payloads that have no stored bytes.
         functions: Number of each function that was called, in order.
+        copies: Tensors kept beside the calls, by payload number.
     """
 
-    __slots__ = ("_buffers", "_functions", "_modules", "_nodes", "_parameters", "_pins", "_reserved")
+    __slots__ = ("_buffers", "_copies", "_functions", "_modules", "_nodes", "_parameters", "_pins", "_reserved")
 
     def __init__(
         self,
@@ -50,11 +51,13 @@ class Handles:
         nodes: dict[Any, int],
         reserved: dict[int, int],
         functions: Mapping[Any, int],
+        copies: dict[int, Tensor],
     ) -> None:
         self._pins = pins
         self._nodes = nodes
         self._reserved = reserved
         self._functions = functions
+        self._copies = copies
         self._modules: list[ref[nn.Module]] = []
         self._parameters: list[ref[Tensor]] = []
         self._buffers: list[tuple[int, str]] = []
@@ -126,6 +129,11 @@ class Handles:
         """
         return self.tensor(made_of(value))
 
+    def copy(self, number: int) -> Tensor | None:
+        """A copy of the tensor that was kept as payload ``number`` beside a call; None where it is not held here."""
+        held = self._copies.get(number)
+        return None if held is None else compat.copied(held)
+
     def lend(self, number: int) -> Any | None:
         """The elements of the payload with this number, as a copied journal holds them; None where they are not held.
 
@@ -133,7 +141,7 @@ class Handles:
         """
         value = self._reserved.get(number)
         try:
-            tensor = None if value is None else self.tensor(value)
+            tensor = self.copy(number) if value is None else self.tensor(value)
         except PayloadUnavailableError:
             return None
         return None if tensor is None else contiguous_bytes(tensor)
@@ -146,6 +154,7 @@ class Handles:
         """Let go of everything. Nodes go newest first: a deep graph freed from its oldest node overflows the stack."""
         self._pins.clear()
         self._functions = {}
+        self._copies.clear()
         self.adopt((), (), ())
         nodes = list(self._nodes)
         self._nodes.clear()

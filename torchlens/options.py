@@ -62,6 +62,17 @@ def _count(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         )
 
 
+def _optimizer(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    groups = getattr(value, "param_groups", None)
+    if value is not None and not (isinstance(groups, list) and all("params" in group for group in groups)):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"optimizer= got {type(value).__name__}, which has no groups of parameters",
+            remedy="pass an optimizer of torch.optim, or None",
+            argument="optimizer",
+        )
+
+
 def _one_of(*words: str | bool) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not any(value is word or (isinstance(word, str) and value == word) for word in words):
@@ -194,6 +205,9 @@ class CaptureOptions:
             ``.forward_signature`` and the like), and the text of the function that asked for the capture. The text of
             the functions that call torch is stored in any case.
         source_context_lines: Lines on either side of a call that ``source_context`` and ``code_context_labeled`` show.
+        save_arg_values: Keep what each torch call and module call was given, as it was then.
+        save_rng_states: Keep the states of torch's random generators before each call.
+        optimizer: Say of each parameter whether this optimizer steps it.
         save_grads, backward_ready, replayable: Refused until gradients and replay are available.
     """
 
@@ -207,6 +221,9 @@ class CaptureOptions:
     raise_on_nan: bool | Literal["nan"] = attrs.field(default=False, validator=_one_of(False, True, "nan"))
     save_code_context: bool = attrs.field(default=False, validator=_switch)
     source_context_lines: int = attrs.field(default=7, validator=_count)
+    save_arg_values: bool = attrs.field(default=False, validator=_switch)
+    save_rng_states: bool = attrs.field(default=False, validator=_switch)
+    optimizer: Any = attrs.field(default=None, validator=_optimizer)
     save_grads: Any = attrs.field(default=None, validator=_later)
     backward_ready: bool = attrs.field(default=False, validator=_later)
     replayable: bool = attrs.field(default=False, validator=_later)

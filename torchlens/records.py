@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar, overload
 
 import attrs
 
@@ -24,7 +24,7 @@ from torchlens.locations import FuncCallLocation, location_of
 from torchlens.lookup import LABELS
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
-from torchlens.values import python_value, python_values, torch_dtype, torch_dtypes
+from torchlens.values import given_values, python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.view import View
 
 __all__ = [
@@ -184,6 +184,29 @@ def module_at(trace: View, address: str | None) -> Module | None:
     return Module(trace, rows[0]) if rows else None
 
 
+class Given(NamedTuple):
+    """What a call was given."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+def kept_arguments(trace: View, call: int, told: int) -> tuple[list[Any], dict[str, Any]] | None:
+    """Copies of the arguments of a call as they were then.
+
+    Args:
+        trace: Where it is.
+        call: The event of the call.
+        told: The event that tells what was kept; negative for none, which gives None.
+    """
+    if told < 0:
+        return None
+    with over_events():
+        event = trace.event(call)
+        tensors = (None if kept is None else trace.kept(kept) for kept in trace.event(told).tensors)
+        return given_values(event.args, event.kwargs, tensors)
+
+
 def live_function(trace: View, number: int) -> Any:
     """The function with a number; None for a row without one, and outside the process that captured."""
     return None if number < 0 or trace.handles is None else trace.handles.function(number)
@@ -253,10 +276,12 @@ class Op(HasGradients, Record):
     arg_expressions = Field[list[str]](
         "Text of the arguments in its call; empty for operators, and where there is no source.", list
     )
+    has_saved_args = Field[bool]("Whether what it was given was kept as it was then.")
     args_summary = Field[str]("Its positional arguments, as text.")
     kwargs_summary = Field[str]("Its keyword arguments, as text.")
 
     # tensor
+    has_out_variations = Field[bool]("Whether a child read another part of its memory, under another name.")
     has_saved_activation = Field[bool]("Whether its activation was kept.")
     shape = Field[tuple[int, ...]]("Sizes of the axes of what it returned.")
     dtype = Field[Any]("Element type of what it returned, a ``torch.dtype``.", torch_dtype)
@@ -423,6 +448,37 @@ class Op(HasGradients, Record):
         """The function that ran, as torch has it without a capture; None where none ran, and outside the process that
         captured."""
         return live_function(self.trace, self.read("function"))
+
+    @property
+    def saved_args(self) -> list[Any] | None:
+        """Copies of its positional arguments as they were at the call; None unless they were asked to be kept."""
+        kept = kept_arguments(self.trace, self.read("event"), self.read("arguments_event"))
+        return None if kept is None else kept[0]
+
+    @property
+    def saved_kwargs(self) -> dict[str, Any] | None:
+        """Copies of its keyword arguments; None as for ``saved_args``."""
+        kept = kept_arguments(self.trace, self.read("event"), self.read("arguments_event"))
+        return None if kept is None else kept[1]
+
+    @property
+    def func_rng_states(self) -> dict[str, Any]:
+        """States of torch's generators before the call, by device, as ``torch.set_rng_state`` takes them: all of them
+        where the capture was asked to keep them, else that of the one it drew from; empty where it drew nothing.
+        That of a generator which the call was given stands under ``generator``."""
+        with over_events():
+            return {device: self.trace.bytes_tensor(number) for device, number in self.read("rng_states")}
+
+    @property
+    def out_versions_by_child(self) -> dict[str, Any]:
+        """What children saw that is another tensor than ``out``, by label: they read its memory under another name.
+
+        Raises:
+            PayloadUnavailableError: ``arguments_not_saved``, when there are any, and arguments were not kept.
+        """
+        labels = self.trace.table(self.table_name).column("label")
+        found = self.read("out_variations")
+        return {labels[child]: self.trace.argument(self.table_name, child, place) for child, place in found}
 
     @property
     def detach_saved_activations(self) -> bool:
@@ -626,6 +682,9 @@ class Layer(Record):
     input_ancestors = PassField[frozenset[str]]("The inputs its only op descends from.")
     output_descendants = PassField[frozenset[str]]("The outputs its only op feeds.")
     is_module_input = PassField[bool]("Whether a submodule was given it.")
+    saved_args = PassField[list[Any] | None]("Copies of the positional arguments of its only op.")
+    saved_kwargs = PassField[dict[str, Any] | None]("Copies of the keyword arguments of its only op.")
+    func_rng_states = PassField[dict[str, Any]]("States of torch's generators before its only op.")
     grad = PassField[Any]("The only saved gradient of its only op.")
     has_grad = PassField[bool]("Whether a gradient of its only op was saved.")
 
@@ -839,6 +898,10 @@ class ModuleCall(Record):
     num_input_edges = Field[int]("Edges that come in.")
     num_output_edges = Field[int]("Edges that go out.")
 
+    has_saved_forward_args = Field[bool]("Whether what it was given was kept as it was then.")
+    had_pre_hook_input_change = Field[bool | None](
+        "Whether its forward pre-hooks made something else of what it was called with; None for a root that has any."
+    )
     output_structure = Field[Any]("What it returned, with a placeholder for each tensor.", python_value)
     output_paths = Field[tuple[Any, ...]]("Where each tensor sits in it.")
     forward_arg_names = Field[tuple[str, ...]]("Parameter names of its forward.")
@@ -857,6 +920,32 @@ class ModuleCall(Record):
     has_frozen_params = Field[bool]("Whether one of them is frozen.")
     max_descendant_depth = Field[int]("Levels of calls below it.")
     num_descendant_calls = Field[int]("Calls below it.")
+
+    @property
+    def forward_args(self) -> list[Any] | None:
+        """Copies of the positional arguments of its forward; None unless the capture was asked to keep them."""
+        kept = kept_arguments(self.trace, self.read("event"), self.read("arguments_event"))
+        return None if kept is None else kept[0]
+
+    @property
+    def forward_kwargs(self) -> dict[str, Any] | None:
+        """Copies of the keyword arguments of its forward; None as for ``forward_args``."""
+        kept = kept_arguments(self.trace, self.read("event"), self.read("arguments_event"))
+        return None if kept is None else kept[1]
+
+    @property
+    def inputs_before_pre_hooks(self) -> Given | None:
+        """What it was called with, where it has forward pre-hooks; None without, or unless arguments were kept."""
+        kept = kept_arguments(self.trace, self.read("hooks_event"), self.read("hooks_arguments_event"))
+        return None if kept is None else Given(*kept)
+
+    @property
+    def inputs_after_pre_hooks(self) -> Given | None:
+        """What its forward was given by them; None as for ``inputs_before_pre_hooks``."""
+        if self.read("hooks_arguments_event") < 0:
+            return None
+        kept = kept_arguments(self.trace, self.read("event"), self.read("arguments_event"))
+        return None if kept is None else Given(*kept)
 
     @property
     def code_context(self) -> list[FuncCallLocation]:
@@ -950,6 +1039,7 @@ class Param(Record):
     is_quantized = Field[bool]("Whether its elements are quantised.")
     used_by_ops = Field[list[str]]("Labels of the ops that took it.", list)
     used_by_layers = Field[list[str]]("Their layers.", list)
+    has_optimizer = Field[bool | None]("Whether the optimizer given at capture steps it; None where none was given.")
     num_uses_by_ops = Field[int]("How many ops took it.")
     num_uses_by_layers = Field[int]("How many layers took it.")
     num_calls = Field[int]("How many ops took it.")
@@ -993,17 +1083,29 @@ class Param(Record):
 
     @property
     def value(self) -> Any:
-        """A copy of the parameter as it is now.
+        """A copy of the parameter: as it is now while it lives, else as it was when an op first took it.
 
         Raises:
-            PayloadUnavailableError: ``parameter_not_live``, where it is gone or of another process.
+            PayloadUnavailableError: ``parameter_not_live``, where it is gone or of another process, and was not kept.
         """
+        if self.value_basis == "stored":
+            row = self.read("op_rows")[0]
+            return self.trace.argument("ops", row, self.first_place(row))
         return self.live("value").detach().clone()
 
     @property
     def value_basis(self) -> str | None:
-        """Where ``value`` comes from: ``live``, the parameter as it is now; None where it is not to be had."""
-        return None if self.handle is None else "live"
+        """Where ``value`` comes from: ``live`` or ``stored``; None where it is not to be had."""
+        if self.handle is not None:
+            return "live"
+        rows = self.read("op_rows")
+        return "stored" if rows and self.trace.table("ops").value("has_saved_args", rows[0]) else None
+
+    def first_place(self, row: int) -> int:
+        """Where it stands among the inputs of an op that took it."""
+        with over_events():
+            place: int = self.trace.event(self.trace.table("ops").value("event", row)).inputs.index(-1 - self.row)
+        return place
 
     @property
     def grad(self) -> Any:

@@ -19,11 +19,10 @@ __all__ = ["BACKWARD_COLUMNS", "COLUMNS", "data_frame", "frame_of"]
 
 TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
-    pass_index num_passes lookup_keys has_saved_activation num_inputs shape transformed_out_shape dtype
-    transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors
-    grad save_grads has_grad grad_shape grad_dtype gradient_memory
-    func_call_id func_name func_qualname var_names arg_expressions func_duration flops_forward flops_backward
-    arg_names num_args_total num_pos_args num_kwargs
+    pass_index num_passes lookup_keys has_saved_activation has_saved_args num_inputs shape transformed_out_shape dtype
+    transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors has_out_variations grad
+    save_grads has_grad grad_shape grad_dtype gradient_memory func_call_id func_name func_qualname var_names
+    arg_expressions func_duration flops_forward flops_backward arg_names num_args_total num_pos_args num_kwargs
     non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
     multi_output_name container_path param_shapes num_params num_params_trainable num_params_frozen param_memory
     recurrent_ops site_key parents parent_arg_positions root_ancestors children has_children is_input
@@ -40,8 +39,8 @@ TRACE: Final = """
 """Of ``trace.to_pandas()``: what an op is, without its tensors."""
 
 OPS: Final = """
-    out transformed_out input_ops input_activations input_shapes input_dtypes input_memory func code_context
-    func_autocast_state
+    out transformed_out saved_args saved_kwargs input_ops input_activations input_shapes input_dtypes input_memory func
+    code_context func_rng_states func_autocast_state
 """
 """What the frame of the ops has besides."""
 
@@ -73,13 +72,14 @@ MODULES: Final = """
 MODULE_CALLS: Final = """
     address name all_addresses class_name call_index call_label ordinal_index ops num_ops input_ops input_layers
     output_ops output_layers output_structure output_paths forward_arg_names num_forward_args_total
-    forward_args_summary forward_kwargs_summary forward_duration output_activation_memory internal_activation_memory
-    autograd_memory param_memory func_calls_duration code_context module_call_stack call_parent call_children
-    num_descendant_calls max_descendant_depth num_param_tensors has_trainable_params has_frozen_params
+    forward_args_summary forward_kwargs_summary has_saved_forward_args had_pre_hook_input_change forward_duration
+    output_activation_memory internal_activation_memory autograd_memory param_memory func_calls_duration code_context
+    module_call_stack call_parent call_children num_descendant_calls max_descendant_depth num_param_tensors
+    has_trainable_params has_frozen_params
 """
 
 PARAMS: Final = """
-    address name shape dtype device_ref num_params param_memory is_trainable is_quantized module_address
+    address name shape dtype device_ref num_params param_memory is_trainable is_quantized has_optimizer module_address
     all_addresses all_module_addresses has_multiple_addresses barcode num_calls used_by_ops used_by_layers
     num_uses_by_ops num_uses_by_layers co_parent_params has_grad grad_shape grad_dtype gradient_memory
 """

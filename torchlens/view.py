@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from journal import Journal
 from journal.errors import JournalError
-from journal.events import Stamped, StreamId, StreamOpened
+from journal.events import KeptTensor, Stamped, StreamId, StreamOpened
 from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
 from torchlens import collector
@@ -32,6 +32,10 @@ class LiveTensors(Protocol):
 
     def transformed(self, value: int) -> Any:
         """The same of what was made of the value before it was kept."""
+        ...
+
+    def copy(self, number: int) -> Any:
+        """A copy of the tensor kept as this payload beside a call; None where it is not held."""
         ...
 
     def module(self, number: int) -> Any:
@@ -191,6 +195,63 @@ class View(ABC):
             if exc.code != "payload_not_stored":
                 raise
             raise not_stored(ops.value("label", row)) from exc
+
+    def kept(self, kept: KeptTensor) -> Any:
+        """A copy of a tensor that was kept beside a call.
+
+        Raises:
+            PayloadUnavailableError: ``argument_not_stored``, when the process that captured held it alone.
+        """
+        with over_events():
+            ref, shape, dtype = kept
+        held = None if self.handles is None else self.handles.copy(ref[0])
+        if held is not None:
+            return held
+        try:
+            return self.stored(ref, dtype, shape)
+        except JournalError as exc:
+            if exc.code != "payload_not_stored":
+                raise
+            raise PayloadUnavailableError(
+                code="argument_not_stored",
+                problem="this argument was held by the process that captured it, and its bytes are not here",
+                remedy="capture with journal=, or copy a capture to disk before its cleanup()",
+                payload=ref[0],
+            ) from exc
+
+    def argument(self, table: str, row: int, place: int) -> Any:
+        """A copy of one of the tensors that a call was given, as it was then.
+
+        Args:
+            table: Table of the call's row.
+            row: The row.
+            place: Which of its tensor arguments, from 0.
+
+        Raises:
+            PayloadUnavailableError: ``arguments_not_saved``, when the capture was not asked to keep them.
+        """
+        told = self.table(table).value("arguments_event", row)
+        with over_events():
+            kept = None if told < 0 else self.event(told).tensors[place]
+        if kept is None:
+            label = self.table(table).value("label", row)
+            raise PayloadUnavailableError(
+                code="arguments_not_saved",
+                problem=f"what {label!r} was given was not kept",
+                remedy="capture again with tl.CaptureOptions(save_arg_values=True)",
+                label=label,
+            )
+        return self.kept(kept)
+
+    def bytes_tensor(self, number: int) -> Any:
+        """A payload as a tensor of bytes."""
+        with over_events():
+            data = self.journal.payload(self.stream, number)
+        return self.stored((number, 0, None), "uint8", (len(data),))
+
+    def event(self, number: int) -> Any:
+        """One stored fact, by its number."""
+        return next(self.events(number, number + 1)).event
 
     def stored(self, ref: tuple[int, int, tuple[int, ...] | None], dtype: str, shape: tuple[int, ...]) -> Any:
         """A tensor of its own from the stored bytes that ``ref`` names."""

@@ -283,3 +283,45 @@ class SavedForBackward(Event):
 
     node: int  # as in ``DESCRIPTION``
     tensors: tuple[tuple[int, int, int, int], ...] | None  # None where torch does not tell
+
+
+KeptTensor: TypeAlias = tuple[PayloadRef, tuple[int, ...], str]
+"""Where a tensor was kept, its shape and its dtype."""
+
+
+@event("arguments_kept", version=1)
+class ArgumentsKept(Event):
+    """The tensors that a call was given were kept as they were when it began; only where that was asked for."""
+
+    of: At  # the event with the inputs: OpExecuted, ModuleEntered or PreHooksStarted
+    tensors: tuple[KeptTensor | None, ...]  # one per input; None for what could not be kept
+
+
+@event("generators_kept", version=1)
+class GeneratorsKept(Event):
+    """The states of the random generators were kept as they were when a call began; only where that was asked for."""
+
+    of: At  # the OpExecuted
+    states: tuple[tuple[str, int], ...]  # device, payload number
+
+
+@event("pre_hooks_started", version=1)
+class PreHooksStarted(Event):
+    """A module with forward pre-hooks was called with this; its ModuleEntered tells what the hooks made of it.
+
+    The root's hooks run when it has been entered, and have no such event.
+    """
+
+    module: int
+    args: Template
+    kwargs: Template
+    inputs: tuple[int, ...]
+    writers: tuple[int | None, ...] | None  # as in ``OpExecuted``
+
+
+@event("optimizer_given", version=1)
+class OptimizerGiven(Event):
+    """The capture was given an optimizer; these are the parameters that it steps."""
+
+    class_qualname: str
+    parameters: tuple[int, ...]

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import torchlens as tl
 from journal import Event, JournalError, Row
 from journal.events import (
+    ArgumentsKept,
     CallSiteSeen,
     CaptureRequested,
     CodeSeen,
@@ -29,13 +30,16 @@ from journal.events import (
     ForwardReturned,
     ForwardStarted,
     FunctionSeen,
+    GeneratorsKept,
     InputSeen,
     ModelDescribed,
     ModuleEntered,
     ModuleLeft,
     ModuleSeen,
     OpExecuted,
+    OptimizerGiven,
     PayloadKept,
+    PreHooksStarted,
     StreamOpened,
 )
 from tests import hostile
@@ -127,6 +131,10 @@ def begun(
 def constant(value: int, made_by: str) -> ConstantSeen:
     """A tensor that an unwatched call made during the forward."""
     return ConstantSeen(value=value, made_by=made_by, inside=True, inputs=(), thread=None, description=PLAIN)
+
+
+def hooked(number: int) -> PreHooksStarted:
+    return PreHooksStarted(module=number, args=((),), kwargs=(), inputs=(0,), writers=None)
 
 
 def entered(number: int, inputs: Sequence[int] = ()) -> ModuleEntered:
@@ -223,6 +231,23 @@ ABSURD: dict[str, list[Event]] = {
     "an output that is not there": [*begun(), ForwardReturned(result=(), outputs=(2**40,), paths=((),))],
     "an output without a place": [*begun(), op(1), ForwardReturned(result=(), outputs=(1,), paths=())],
     "a payload kept of nothing": [*begun(), PayloadKept(value=2**62, payload=(2**62, -1, (1,)))],
+    "arguments kept of nothing": [*begun(), ArgumentsKept(of=2**62, tensors=(((2**62, -1, (1,)), (2,), "float32"),))],
+    "arguments kept of themselves": [*begun(), ArgumentsKept(of=9, tensors=()), op(1)],
+    "arguments kept with too few tensors": [*begun(), op(1), ArgumentsKept(of=9, tensors=())],
+    "arguments kept in absurd places": [
+        *begun(),
+        op(1),
+        ArgumentsKept(of=9, tensors=(((0, -1, (0,)), (-2, 2**40), "no dtype"), None, ((0, 0, None), (2,), "float32"))),
+        ArgumentsKept(of=5, tensors=(((2**62, 0, None), (2,), "float32"),)),
+    ],
+    "generators kept of nothing": [*begun(), op(1), GeneratorsKept(of=9, states=(("cpu", 2**62), ("", -1)))],
+    "hooks of a module that is not there": [*begun(), hooked(2**62), hooked(-1), entered(0)],
+    "hooks that never end": [*begun([ROOT_MODULE, module("a")]), *(hooked(1) for _ in range(200)), entered(1), left(1)],
+    "an optimizer of what is not there": [
+        *begun(parameters=[parameter()]),
+        OptimizerGiven(class_qualname="", parameters=(2**62, -1, 0)),
+    ],
+    "memory written under every name": [*begun(), op(1), *(op(number, writers=(1,)) for number in range(2, 60))],
     "arguments nested to the limit": [*begun(), *chain(5, args=(deep(200),))],
     "arguments nested beyond it": [*begun(), *chain(5, args=(deep(500),))],
     "names that move the cursor": [

@@ -188,7 +188,7 @@ class Instrumented:
         self._root_waits = enters_root
         self._tells_source = tells_source
         self._numbers: dict[int, int] = {}  # number of each module whose class's forward is wrapped, by id
-        self._special: set[int] = set()  # ids of the modules with a forward of ours in their dictionary
+        self._special: dict[int, int] = {}  # number, by id, of the modules with a forward of ours in their dictionary
         self._by_class: dict[type, Any] = {}
         self._originals: dict[Any, Any] = {}  # forward of ours -> the class's
         self._patched: list[tuple[type, str, Any]] = []
@@ -265,7 +265,7 @@ class Instrumented:
 
     def _wrap(self, number: int, module: nn.Module) -> None:
         """Put a forward into the instance's dictionary, where that of its class does not serve."""
-        self._special.add(id(module))
+        self._special[id(module)] = number
         names = module.__dict__
         original = module.forward
         if names.get(compat.COMPILED_CALL) is not None:
@@ -315,6 +315,7 @@ class Instrumented:
         """
         original, recorder, called = vars(nn.Module)[compat.CALL], self._recorder, self._recorder.module_called
         numbers, by_class, only_calls_forward = self._numbers, self._by_class, compat.only_calls_forward
+        special, has_pre_hooks = self._special, compat.has_pre_hooks
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             number = numbers.get(id(module))
@@ -327,6 +328,10 @@ class Instrumented:
                 plain = by_class.get(type(module)) or self._forward_of_class(type(module))
                 if plain is not None:
                     return called(number, types.MethodType(plain, module), args, kwargs)
+            if has_pre_hooks(module) and recorder.is_listening():
+                number = numbers.get(id(module), special.get(id(module), 0))
+                if number:  # the root has been entered already
+                    recorder.pre_hooks_started(number, args, kwargs)
             return original(module, *args, **kwargs)
 
         OWN_CODE.add(call.__code__)

@@ -40,6 +40,7 @@ from journal.events import (
     OpStarted,
     ParameterSeen,
     PayloadKept,
+    PreHooksStarted,
     ThreadCalled,
     TransformKept,
     Value,
@@ -1212,6 +1213,16 @@ class Recorder:
         if not self.plan.simple:
             self._module_exit(number, call, result, inputs, outputs)
         return result
+
+    def pre_hooks_started(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[At, list[Tensor]]:
+        """A module with forward pre-hooks was called with this; the number of that event, and the tensors in it."""
+        inputs: list[int] = []
+        tensors: list[Tensor] = []
+        with compat.NoTorchFunction():
+            template, named = self.take(args, kwargs, inputs, tensors)
+        writers = self._last_writers(inputs) if self._writers else None
+        event = PreHooksStarted(module=number, args=template, kwargs=named, inputs=tuple(inputs), writers=writers)
+        return self.writer.append(event, monotonic_ns()), tensors
 
     def _module_exit(self, number: int, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
         """Keeps what a module returned, or leaves the forward, where the request names the module."""
