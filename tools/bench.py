@@ -60,6 +60,7 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "events only": {"save": [], "read": False, "stored": False},
     "events and records": {"save": [], "read": True, "stored": False},
     "every payload in memory": {"save": None, "read": True, "stored": False},
+    "every payload in memory, unread": {"save": None, "read": False, "stored": False},
     "every payload in a journal": {"save": None, "read": True, "stored": True},
     "every payload in a journal, held open": {"save": None, "read": True, "stored": True, "held": True},
 }
@@ -69,8 +70,15 @@ SLOW_WAYS: Final[dict[str, dict[str, Any]]] = {
     "every payload in a journal, sync all": {"save": None, "read": True, "stored": True, "sync": "all"},
 }
 
+SPARSE_WAYS: Final = ("relu in memory", "recorded relu", "stopped at a quarter")
+"""Part of the payloads, the same through ``tl.record``, and the forward left after a quarter of its compute ops."""
+
 HELD_BYTES: Final = 2 << 30
 """A journal that is held open is begun anew when it has grown to this."""
+
+
+RELU: Final = tl.func("relu") | tl.func("tanh")
+"""What the sparse ways keep: the activation functions of the models."""
 
 
 class Ours:
@@ -82,6 +90,7 @@ class Ours:
         self.folder = folder
         self.num_traces = 0
         self.held: LmdbJournal | None = None
+        self.stop: str | None = None
 
     def bare(self) -> int:
         with torch.set_grad_enabled(self.grad):
@@ -114,6 +123,32 @@ class Ours:
         if stored and not held:
             shutil.rmtree(path)
         return spent
+
+    def sparse(self, way: str) -> int:
+        """One of ``SPARSE_WAYS``; nothing is read."""
+        quarter = self.quarter()
+        with torch.set_grad_enabled(self.grad):
+            start = time.perf_counter_ns()
+            if way == "recorded relu":
+                made: Any = tl.record(self.model, self.x, save=RELU)
+            elif way == "relu in memory":
+                made = tl.trace(self.model, self.x, save=RELU)
+            else:
+                made = tl.trace(self.model, self.x, save=[], stop_after=quarter)
+            spent = time.perf_counter_ns() - start
+        made.cleanup()
+        return spent
+
+    def quarter(self) -> str:
+        """The module call whose result is made nearest to a quarter of the compute ops."""
+        if self.stop is None:
+            trace = tl.trace(self.model, self.x, save=[])
+            steps = dict(zip(trace.ops.labels, trace.ops.column("step_index"), strict=True))
+            wanted = trace.num_ops / 4
+            calls = [(call.call_label, steps[call.output_ops[0]]) for call in trace.module_calls if call.output_ops]
+            self.stop = min(calls, key=lambda call: abs(call[1] - wanted))[0]
+            trace.cleanup()
+        return self.stop
 
     def held_open(self) -> LmdbJournal:
         """The journal that is open all the time, begun anew where it has grown too large."""
@@ -226,6 +261,8 @@ def one_round(ours: Ours, peer: PeerProcess | None, inner: int, *, slow: bool) -
         sample("bare", ours.bare)
         for name, way in WAYS.items():
             sample(name, lambda way=way: ours.traced(**way))
+        for name in SPARSE_WAYS:
+            sample(name, lambda name=name: ours.sparse(name))
         with tl.wrapped():
             sample("wrapped: bare", ours.bare)
             for name, way in WAYS.items():

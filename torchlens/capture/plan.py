@@ -14,7 +14,7 @@ import attrs
 from torch import Tensor
 
 from journal.events import PayloadRef
-from projections.selector import Selector, Verdict
+from projections.selector import AllOf, AnyOf, Func, Selector, Verdict
 from torchlens.capture.facts import TOLD, Facts, Known
 from torchlens.capture.functions import Function
 from torchlens.errors import ConfigurationError, TorchLensError
@@ -58,9 +58,15 @@ class Plan:
         buffers: Address of each buffer, by number.
         later: Names of what the finished op tells and an op that has just run may not.
         stop: Where to leave the forward, if anywhere.
+
+    Attributes:
+        simple: Every value has one answer, and there is nowhere to stop.
+        tracks_calls: Module calls matter: tell of those that begin and end.
+        follows_calls: Something may be due after each torch call: ask.
     """
 
     __slots__ = (
+        "_by_function",
         "_by_place",
         "_facts_vary",
         "_known",
@@ -70,11 +76,13 @@ class Plan:
         "_waiting",
         "constant",
         "everything",
+        "follows_calls",
         "kept",
         "kept_at_exit",
         "simple",
         "stop",
         "stopping",
+        "tracks_calls",
     )
 
     def __init__(
@@ -96,6 +104,9 @@ class Plan:
         self._waiting: deque[Facts] = deque()  # ops that wait for others to run
         self._facts_vary = selector is not None and (selector.needs_facts or remembers)
         self.simple = isinstance(save, bool) and stop is None
+        self._by_function = selector is not None and stop is None and asks_functions_alone(selector)
+        self.tracks_calls = not self.simple and not self._by_function
+        self.follows_calls = stop is not None or (selector is not None and bool(selector.ahead))
         self.everything: Verdict = save if isinstance(save, bool) else False
         self.constant: Verdict = self.everything
         self.stop = "" if stop is None else stop.text
@@ -132,14 +143,14 @@ class Plan:
         if self.simple:
             return self.everything
         self._known.event()
-        return self._decided(self._known.source(kind, running.stack, value, tensor, func_name, buffer))
+        return self._decided(self._known.source(kind, self._stack(running), value, tensor, func_name, buffer))
 
     def unwatched(self, running: Running, node_class: str, value: int, tensor: Tensor) -> Verdict:
         """Whether the result of a call that nobody watched is kept."""
         if self.simple:
             return self.everything
         self._known.event()
-        return self._decided(self._known.unwatched(node_class, running.stack, value, tensor))
+        return self._decided(self._known.unwatched(node_class, self._stack(running), value, tensor))
 
     def verdict(
         self,
@@ -163,6 +174,14 @@ class Plan:
             returned: Template of what the call returned, and the path of the result in it.
             wrote: The call wrote to memory that other tensors may stand for.
         """
+        if self._by_function:
+            known = self._by_place.get((function, slot))
+            if known is None:
+                facts = self._known.called(self._stack(running), function, slot, value, tensor, returned)
+                known = self._by_place[function, slot] = self._decided(facts)
+            if known:
+                self.kept.add(value)
+            return known
         if not slot:
             self._known.event()
         if self._stop is None and not self._facts_vary:
@@ -177,6 +196,10 @@ class Plan:
                 self.kept.add(value)
             return found
         return self._decided(self._known.called(running.stack, function, slot, value, tensor, returned), wrote=wrote)
+
+    def _stack(self, running: Running) -> Sequence[tuple[int, int]]:
+        """The running module calls, where they were told of; else the root's alone."""
+        return running.stack if self.tracks_calls else running.stack[:1]
 
     def _decided(self, facts: Facts, *, wrote: bool = False) -> Verdict:
         """Ask about an op that has just run whether to stop and what to do with its value."""
@@ -264,6 +287,17 @@ class Plan:
             return self._save
         answer = self._answer(self._save, facts)
         return None if answer is False and facts.value in self._shown else answer
+
+
+def asks_functions_alone(selector: Selector) -> bool:
+    """Whether an answer depends on the function that was called alone, and no module can change it.
+
+    A module that hands on what it was given makes a row of its own, named ``identity``.
+    """
+    return all(
+        isinstance(node, (AllOf, AnyOf)) or (isinstance(node, Func) and node.name != "identity")
+        for node in selector.nodes()
+    )
 
 
 def asked(selector: Selector, facts: Facts) -> Verdict:

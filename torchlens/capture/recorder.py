@@ -217,7 +217,7 @@ class Recorder:
         self.leaving: Any = None  # why the forward is left at the next row
         keeper.leave = self._leave_for
         self._made: list[Changed] = keeper.made if isinstance(keeper, ChangingKeeper) else []
-        self._follows = not plan.simple or isinstance(keeper, ChangingKeeper)  # something is done after each op
+        self._follows = plan.follows_calls or isinstance(keeper, ChangingKeeper)  # something is done after each op
         self._elsewhere: dict[int, Elsewhere] = {}  # by thread, what threads other than ours have called
         self._strays: dict[int, Stray] = {}  # by id, what those calls returned
         self._node_values: dict[tuple[Any, int], int] = {}  # autograd node and slot -> value, made when it is needed
@@ -937,7 +937,7 @@ class Recorder:
     def _followed(self, results: tuple[tuple[tuple[Any, ...], Tensor], ...], first: int, left_at: int | None) -> None:
         """What is done when a call has been recorded: keep what waited for it, tell what was made of it, and stop."""
         plan = self.plan
-        if not plan.simple:
+        if plan.follows_calls:
             self._follow(plan.due())
         if self._made:
             self.tell_made()
@@ -1185,7 +1185,7 @@ class Recorder:
             self.writer.flush()
         self.call = call
         self.stack.append((number, call))
-        if not self.plan.simple:
+        if self.plan.tracks_calls:
             self.plan.entered(number, call)
         try:
             result = original(*args, **kwargs)
@@ -1210,7 +1210,7 @@ class Recorder:
             pending.append((LEFT, monotonic_ns(), call, shown, outputs))
         if len(pending) >= self._chunk:
             self._full()
-        if not self.plan.simple:
+        if self.plan.tracks_calls:
             self._module_exit(number, call, result, inputs, outputs)
         return result
 
