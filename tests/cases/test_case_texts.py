@@ -398,7 +398,7 @@ def test_115_the_detach_that_cuts_the_graph_is_a_record_with_its_line_and_the_sp
     cut = trace.ops["detach_1_3"]
     assert trace.ops["relu_1_2"].requires_grad
     assert not cut.requires_grad
-    assert "115_detach_in_the_middle.py" in str(cut.code_context[-1].file)
+    assert any(frame.file.endswith("115_detach_in_the_middle.py") for frame in cut.code_context)
     assert list(trace.uncalled_modules) == ["spare"]
 
 
