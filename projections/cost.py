@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from journal.events import Row
+from projections.arguments import shortened
 from projections.details import (
     ARGS,
     DTYPE,
@@ -64,7 +65,6 @@ class Cost(NamedTuple):
 
 FREE: Final = Cost(None, 0, 0, 0, 0, "formula_exact", None, 0, 0)
 HANDED_THROUGH: Final = Cost(True, 0, 0, 0, 0, "formula_exact", None, 0, 0)
-UNWATCHED: Final = "what happened inside was not watched"
 UNSEEN: Final = Cost(False, None, None, None, None, "unknown", "it was made where no wrapper looks", None, None)
 
 
@@ -84,7 +84,8 @@ def cost_of_event(forward: Forward, function: int, event: Row) -> Cost:
     name, path = forward.words.func_names[function], forward.words.func_qualnames[function]
     rule = rule_of(name) if is_torchs(path) else None
     if rule is None:
-        reason = UNWATCHED if forward.words.func_opaque[function] else f"no formula is known for {path}"
+        why = forward.words.func_opaque[function]
+        reason = f"no formula is known for {path}" if why is None else f"not watched inside: {shortened(why)}"
         return cost_from(unknown(reason), is_differentiable(event), None, None)
     given = arguments_of(forward, event)
     returned = [operand_of(described) for described in event[OUTPUTS]]

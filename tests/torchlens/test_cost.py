@@ -325,7 +325,7 @@ def test_what_is_unknown_is_listed_and_never_zero() -> None:
     op = trace.ops["doubling_1_1"]
     assert (op.flops_forward, op.macs_forward, op.flops_backward, op.flops_total) == (None,) * 4
     assert op.compute_record.evidence == "unknown"
-    assert op.compute_record.reason == "what happened inside was not watched"
+    assert op.compute_record.reason == "not watched inside: autograd function"
     assert trace.unknown_flop_ops == ("doubling_1_1",)
     assert trace.modules["0"].total_flops_forward is None
     assert trace.modules["self"].total_macs_forward is None
