@@ -486,7 +486,10 @@ def steps_never_fall(tables: CaptureTables) -> Breaches:
 def results_of_a_call_stand_together(tables: CaptureTables) -> Breaches:
     """The results of one call follow each other, in the order of their slots, with one function, place and parents."""
     ops = tables.ops
-    calls, labels = ops.column("func_call_id"), ops.column("label")
+    labels, paths = ops.column("label"), ops.column("func_qualname")
+    # What a module hands through is no call of a function, though several values leave with one event.
+    events = zip(ops.column("func_call_id"), paths, strict=True)
+    calls = [None if path is None else call for call, path in events]
     shared = [ops.column(name) for name in ("func_name", "call_row", "parent_rows", "is_opaque")]
     slots, several, index = ops.column("slot"), ops.column("in_multi_output"), ops.column("multi_output_index")
     seen: set[int] = set()
@@ -505,7 +508,10 @@ def results_of_a_call_stand_together(tables: CaptureTables) -> Breaches:
             seen.add(call)
     is_op = ops.column("is_compute_op")
     yield from unequal(
-        ops, "label", "func_call_id", (call if flag else None for call, flag in zip(calls, is_op, strict=True))
+        ops,
+        "label",
+        "func_call_id",
+        (at if flag else None for at, flag in zip(ops.column("event"), is_op, strict=True)),
     )
 
 
@@ -936,7 +942,8 @@ def degrees_of_the_graph_are_told(tables: CaptureTables) -> Breaches:
     yield from fact_is(tables, "max_out_degree", max(children, default=0))
     yield from fact_is(tables, "is_branching", any(count > 1 for count in children))
     yield from fact_is(tables, "branching_factor", sum(children) / len(children) if children else 0.0)
-    yield from fact_is(tables, "is_dynamic_graph", any(ops.column("is_terminal_bool")))
+    if any(ops.column("is_terminal_bool")):  # the truth of a tensor without a row may have been taken, too
+        yield from fact_is(tables, "is_dynamic_graph", wanted=True)
 
 
 LISTED: Final = (

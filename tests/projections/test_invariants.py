@@ -234,6 +234,23 @@ def test_findings_say_which_record_and_what_it_should_be() -> None:
     ]
 
 
+def test_several_values_that_a_module_hands_through_are_no_results_of_one_call() -> None:
+    made = Made(modules={"both": "Identity"})
+    x, y = made.input("x"), made.input("y")
+    with made.call("both", x, y) as call:
+        call.returns(x, y)
+    assert invariants.check(made.returns(x, y).tables()) == []
+
+
+def test_the_truth_of_a_tensor_without_a_row_makes_a_graph_dynamic() -> None:
+    made = Made()
+    x = made.input("x")
+    made.branch(made.constant(), result=True)
+    tables = made.returns(made.op("relu", x)).tables()
+    assert tables.fact("is_dynamic_graph")
+    assert invariants.check(tables) == []
+
+
 def test_records_that_cannot_be_compared_break_the_promise_that_compares_them() -> None:
     tables = sound()
     tables.ops.made["num_parents"] = [0]
