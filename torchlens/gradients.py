@@ -181,6 +181,17 @@ class OpAutograd:
         number, handles = self.grad_fn_object_id, self.op.trace.handles
         return None if number is None or handles is None else handles.node(number)
 
+    @property
+    def grad_fn(self) -> Any:
+        """The record of that node; None until a backward pass finds it."""
+        found = (record for record in BackwardRecords("grad_fn") if record.grad_fn_object_id == self.grad_fn_object_id)
+        return next(found, None)
+
+    @property
+    def grad_fn_label(self) -> str | None:
+        """Label of that record; None until a backward pass finds it."""
+        return None if self.grad_fn is None else self.grad_fn.label
+
     def __repr__(self) -> str:
         return f"<autograd of {self.op.read('label')}: {self.grad_fn_class_name}, {self.num_saved_grads} gradients>"
 

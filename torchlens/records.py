@@ -817,6 +817,7 @@ class Module(Record):
     grad = CallField[Any]("The only saved gradient of what its only call returned.")
     grads = CallField[tuple[Any, ...]]("The saved gradients of what its only call returned.")
     forward_duration = CallField[Duration | None]("Wall time of its only call; None where that was not left.")
+    backward_duration = CallField[Duration | None]("Time of the backward through its only call; None if not timed.")
     func_calls_duration = CallField[Duration]("Wall time of the ops inside its only call.")
     forward_args_summary = CallField[str]("Positional arguments of its only call, as text.")
     forward_kwargs_summary = CallField[str]("Keyword arguments of its only call, as text.")
@@ -831,6 +832,12 @@ class Module(Record):
         """Its class; None where ``handle`` is."""
         handle = self.handle
         return None if handle is None else type(handle)
+
+    @property
+    def total_backward_duration(self) -> Duration | None:
+        """Time of the backward through all its calls; None where none was timed."""
+        timed = [call.backward_duration for call in self.calls]
+        return None if not timed or None in timed else Duration(sum(timed))  # type: ignore[arg-type]  # looked at
 
     @property
     def call_tree(self) -> dict[str, Any]:
@@ -989,6 +996,11 @@ class ModuleCall(Record):
     def out_dtype(self) -> Any:
         """Dtype of what it returned; refused with ``module_output_ambiguous`` unless that is one tensor."""
         return torch_dtype(self.trace.table("ops").value("dtype", self.only_output("out_dtype")))
+
+    @property
+    def backward_duration(self) -> Duration | None:
+        """Time of the backward through it; None where none was timed."""
+        return None
 
     @property
     def grads(self) -> tuple[Any, ...]:
