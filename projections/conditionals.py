@@ -39,6 +39,10 @@ FRAMES: Final = 16
 """Calls within an operator that are looked through to the place where it stands."""
 
 
+LINKS: Final = 1 << 17
+"""Arms that all call sites may stand in."""
+
+
 class Item(NamedTuple):
     """A frame on the way to an op stands in a test or arm."""
 
@@ -175,6 +179,7 @@ class Conditionals:
         self.all: list[Conditional] = []
         self.numbers: dict[Key, int] = {}
         self.truths: dict[int, list[Truth]] = {}  # by op row, in order
+        self.num_links = 0
         self.site_links: dict[int, Link | None] = {}
         self.call_links: list[CallLink | None] = []
         self.weight = 0  # tests and arms that all ops stand in
@@ -230,6 +235,9 @@ class Conditionals:
                     start = syntax.branchings[region.branching].start
                     item = Item(place.code, NOWHERE if caller is None else caller, start, region.arm, region.role)
                     found = Link(found, item, 1 if found is None else found.depth + 1)
+                    self.num_links += 1
+                if self.num_links > LINKS:
+                    raise too_large(self.num_links, len(self.rows))
             known[number] = found
         return known.get(site)
 
@@ -415,13 +423,7 @@ class Conditionals:
         places = zip(rows.call, rows.site, strict=True)
         weight = self.weight = sum([depths.get(place, 0) for place in places])
         if weight > FLAT + EACH * len(rows):
-            raise JournalError(
-                code="records_too_large",
-                problem=f"the {len(rows)} ops of this stream ran in {weight} arms of conditionals, one in another",
-                remedy="read its events, or other records; no model is known that is so nested",
-                weight=weight,
-                told=len(rows),
-            )
+            raise too_large(weight, len(rows))
 
     def take_ops(self) -> None:
         """Note which arms ops ran in, pass by pass, and by which edge each test and arm was entered."""
@@ -440,6 +442,16 @@ class Conditionals:
     def is_in(self, row: int, wanted: Ran, evaluation: Evaluation) -> bool:
         """Whether a row ran in the same test or arm, in the same pass."""
         return any(ran == wanted and self.evaluation_of(row, ran) is evaluation for ran in self.ran_row(row))
+
+
+def too_large(weight: int, told: int) -> JournalError:
+    return JournalError(
+        code="records_too_large",
+        problem=f"the {told} ops of this stream ran in {weight} arms of conditionals, one in another",
+        remedy="read its events, or other records; no model is known that is so nested",
+        weight=weight,
+        told=told,
+    )
 
 
 def first_leaf(test: Test) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property, wraps
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
+from journal.errors import TorchLensError
 from journal.events import PayloadRef, Row
 from projections.arguments import is_tuple, text_of
 from projections.asides import Asides
@@ -165,9 +166,19 @@ class Forward:
         return Texts(self.source, self.words)
 
     @cached_property
+    def conditionals_or_refusal(self) -> Conditionals | TorchLensError:
+        try:
+            return Conditionals(self.rows, self.calls, self.words, self.texts)
+        except TorchLensError as refused:  # once is enough: many columns will ask
+            return refused
+
+    @property
     def conditionals(self) -> Conditionals:
         """Which tests decided which arm."""
-        return Conditionals(self.rows, self.calls, self.words, self.texts)
+        found = self.conditionals_or_refusal
+        if isinstance(found, TorchLensError):
+            raise found
+        return found
 
     @cached_property
     def conditional_ids(self) -> list[str]:

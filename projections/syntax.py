@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
-LONGEST: Final = 1 << 17
+LONGEST: Final = 1 << 16
 """Bytes of a function's text that are parsed. A parsed text takes some hundred times its size, for a moment."""
 
 DEEPEST: Final = 200
@@ -46,6 +46,17 @@ COMPREHENSIONS: Final[dict[type[ast.AST], str]] = {
     ast.GeneratorExp: "<genexpr>",
 }
 """Code that a comprehension is compiled to where it is not part of the function around it."""
+
+BARE: Final = frozenset(
+    (
+        *(ast.Name, ast.Constant, ast.Load, ast.Store, ast.Del, ast.Pass),
+        *ast.operator.__subclasses__(),
+        *ast.unaryop.__subclasses__(),
+        *ast.cmpop.__subclasses__(),
+        *ast.boolop.__subclasses__(),
+    )
+)
+"""Most nodes: nothing is read from them, and there is nothing below them."""
 
 Tree: TypeAlias = "tuple[str, Any]"
 """How a test is put together: ("leaf", number), ("not", tree), ("and", trees), ("or", trees), ("const", bool)."""
@@ -294,7 +305,7 @@ def parsed(text: bytes) -> ast.Module | None:
 def is_too_deep(tree: ast.Module) -> bool:
     level: list[ast.AST] = [tree]
     for _ in range(DEEPEST):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        level = [child for node in level for child in ast.iter_child_nodes(node) if type(child) not in BARE]
         if not level:
             return False
     return True
@@ -337,7 +348,7 @@ class Reading:
         while stack:
             node = stack.pop()
             self.meet(node)
-            stack.extend(reversed(list(ast.iter_child_nodes(node))))
+            stack.extend([child for child in ast.iter_child_nodes(node) if type(child) not in BARE][::-1])
         self.arrange()
 
     def meet(self, node: ast.AST) -> None:

@@ -18,8 +18,8 @@ from projections.fold import Source
 from projections.syntax import Syntax, parse
 from projections.vocabulary import Code, Vocabulary
 
-MOST: Final = 1 << 21
-"""Bytes that are parsed for one capture. The functions of a large model together have a tenth of it."""
+MOST: Final = 1 << 19
+"""Bytes that are parsed for one capture. The functions of a large model together have a third of it."""
 
 NEAR: Final = 64
 """Functions of a file that are looked at to find the one around a place: those that start right before it."""

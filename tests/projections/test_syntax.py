@@ -104,9 +104,9 @@ HOSTILE = {
     "elifs": b"def f():\n    if a: pass\n" + b"    elif a: pass\n" * 6_000,
     "indents": b"def f():\n" + b"".join(b" " * (n + 1) + b"if a:\n" for n in range(400)),
     "f-strings": b"def f():\n    return " + b'f"{' * 3_000 + b"a" + b'}"' * 3_000,
-    "targets": b"def f():\n    " + b"a = " * 30_000 + b"b\n",
-    "tests": b"def f():\n    if " + b" and ".join([b"a"] * 15_000) + b": pass\n",
-    "many arms": b"def f():\n" + b"    if a: b\n" * 9_000,
+    "targets": b"def f():\n    " + b"a = " * 16_000 + b"b\n",
+    "tests": b"def f():\n    if " + b" and ".join([b"a"] * 9_000) + b": pass\n",
+    "many arms": b"def f():\n" + b"    if a: b\n" * 5_000,
     "something to run": b"def f(x=__import__('os').system('touch hit')): pass\n",
 }
 
