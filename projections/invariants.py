@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from journal.errors import TorchLensError
 from projections.build import CaptureTables
+from projections.course import Status
 from projections.details import item_bytes
 from projections.errors import FAULTS, fault_text
 from projections.tables import Table
@@ -1061,7 +1062,7 @@ def work_is_told_by_type(tables: CaptureTables) -> Breaches:
         yield "compute_coverage", f"it speaks of {sum(coverage.values())} ops, and there are {len(tables.ops)}"
 
 
-STATUSES: Final = ("complete", "halted", "failed", "interrupted", "unfinished")
+STATUSES: Final = get_args(Status)
 
 
 def the_ending_is_told_once(tables: CaptureTables) -> Breaches:
