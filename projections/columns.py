@@ -627,15 +627,15 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "ops": 1,
-        "layers": 1,
-        "modules": 1,
-        "module_calls": 1,
-        "params": 1,
-        "buffers": 1,
+        "ops": 2,
+        "layers": 2,
+        "modules": 2,
+        "module_calls": 2,
+        "params": 2,
+        "buffers": 2,
         "conditionals": 1,
-        "orphans": 1,
-        "capture": 1,
+        "orphans": 2,
+        "capture": 2,
     }
 )
 """Version of each table: raised whenever the same events may give other cells, or there are other columns."""

@@ -18,7 +18,6 @@ import shutil
 import struct
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -29,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import attrs
 import torch
-from torch import nn
 
 import torchlens as tl
 from journal import open_for_reading, open_for_writing
@@ -65,7 +63,7 @@ def capture_all(path: Path, models: Any) -> None:
     def capture(name: str, model: Callable[..., Any], *inputs: Any, durability: Any = "batch", **asked: Any) -> None:
         options = tl.JournalOptions(path, durability=durability)
         try:
-            tl.trace(model, *inputs, journal=options, name=name, **asked).cleanup()
+            models.asked(tl.trace, model, *inputs, journal=options, name=name, **asked).cleanup()
         except tl.TraceCaptureError as exc:
             if exc.partial_trace is not None:
                 exc.partial_trace.cleanup()
@@ -87,24 +85,14 @@ def capture_all(path: Path, models: Any) -> None:
     capture("unwatched", models.unwatched, line.requires_grad_())
     capture("witnessed", models.unwatched, line, capture=tl.CaptureOptions(verify_capture=True))
     capture("not finite", models.ConvNet(), image * math.nan, capture=tl.CaptureOptions(raise_on_nan=True))
-    capture("helped", with_a_helper(models.Loop()), [line.detach(), torch.zeros(3)])
-    asked = models.ConvNet()
-    asked.head.register_forward_pre_hook(lambda module, args: args)
-    optimizer = torch.optim.SGD(asked.head.parameters(), lr=0.1)
+    capture("helped", models.with_a_helper(models.Loop()), [line.detach(), torch.zeros(3)])
+    narrow = tl.SaveOptions(tl.func("conv2d"), dtype=torch.bfloat16)
+    capture("transformed", models.ConvNet(), image, save=narrow)
+    hooked = models.ConvNet()
+    models.with_a_pre_hook(hooked.head)
+    optimizer = torch.optim.SGD(hooked.head.parameters(), lr=0.1)
     options = tl.CaptureOptions(random_seed=7, save_arg_values=True, save_rng_states=True, optimizer=optimizer)
-    capture("asked for all", asked, image, save="none", capture=options)
-
-
-def with_a_helper(model: nn.Module) -> nn.Module:
-    """The model, with another thread that calls torch when its forward begins."""
-
-    def beside(module: nn.Module, args: Any) -> None:
-        helper = threading.Thread(target=lambda: torch.exp(torch.zeros(1)), name="helper")
-        helper.start()
-        helper.join()
-
-    model.register_forward_pre_hook(beside)
-    return model
+    capture("asked for all", hooked, image, save="none", capture=options)
 
 
 def branch_off(path: Path) -> None:

@@ -6,6 +6,10 @@ paths of an installation into the call sites. ``tools/golden.py`` runs them.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -145,3 +149,26 @@ def constants(x: Tensor, *, bias: Tensor) -> tuple[Tensor, list[Tensor]]:
 def unwatched(x: Tensor) -> Tensor:
     """One call that no wrapper sees."""
     return torch.relu(torch._C._nn.gelu(x))
+
+
+def with_a_helper(model: nn.Module) -> nn.Module:
+    """The model, with another thread that calls torch when its forward begins."""
+
+    def beside(module: nn.Module, args: Any) -> None:
+        helper = threading.Thread(target=lambda: torch.exp(torch.zeros(1)), name="helper")
+        helper.start()
+        helper.join()
+
+    model.register_forward_pre_hook(beside)
+    return model
+
+
+def with_a_pre_hook(model: nn.Module) -> nn.Module:
+    """The model, with a pre-hook that changes nothing."""
+    model.register_forward_pre_hook(lambda module, args: args)
+    return model
+
+
+def asked(trace: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """A capture that is asked for here, since the place where it was is part of it."""
+    return trace(*arguments, **options)
