@@ -10,7 +10,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 from torch import Tensor, nn
@@ -39,6 +39,8 @@ __all__ = ["record", "trace", "wrapped"]
 wrapped = driver.wrapped
 
 OnForwardError: TypeAlias = Literal["raise", "return_partial"]
+
+DEFAULTS: Final = CaptureOptions()
 
 
 def trace(
@@ -126,7 +128,7 @@ def trace(
         forward=forward,
         args=args,
         kwargs=kwargs,
-        options=capture or CaptureOptions(),
+        options=capture or DEFAULTS,
         save=_save(how.select, root),
         save_text=_text(save),
         how=how,

@@ -23,6 +23,10 @@ def made_of(value: int) -> int:
     return -1 - value
 
 
+_latest: tuple[list[ref[nn.Module]], list[ref[Tensor]]] = ([], [])
+"""The references of the latest capture: an object has one that all share, so the next capture of a model makes none."""
+
+
 class Watched(Protocol):
     """A watched function, as far as it is needed here."""
 
@@ -72,9 +76,11 @@ class Handles:
             parameters: Its parameters, likewise.
             buffers: Module number and attribute of each buffer.
         """
+        global _latest  # one model's worth
         self._modules = list(map(ref, modules))
         self._parameters = list(map(ref, parameters))
         self._buffers = list(buffers)
+        _latest = self._modules, self._parameters
 
     def module(self, number: int) -> nn.Module | None:
         """The module with this number; None once it is gone."""
@@ -155,7 +161,7 @@ class Handles:
         self._pins.clear()
         self._functions = {}
         self._copies.clear()
-        self.adopt((), (), ())
+        self._modules, self._parameters, self._buffers = [], [], []
         nodes = list(self._nodes)
         self._nodes.clear()
         while nodes:
