@@ -13,6 +13,7 @@ import inspect
 import weakref
 from collections import Counter, UserDict, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
@@ -56,10 +57,16 @@ def _address(tensor: Tensor) -> int | None:
         return None
 
 
-@contextlib.contextmanager
-def _modes_of(tensor: Tensor) -> Iterator[None]:
+def _modes_of(tensor: Tensor) -> AbstractContextManager[None]:
     """The modes in which a copy is what the tensor is, on its graph or an inference tensor, whatever the caller's."""
-    with torch.inference_mode(tensor.is_inference()), torch.enable_grad():
+    if compat.grad_enabled() and tensor.is_inference() == compat.inference_enabled():
+        return contextlib.nullcontext()
+    return _modes(inference=tensor.is_inference())
+
+
+@contextlib.contextmanager
+def _modes(*, inference: bool) -> Iterator[None]:
+    with torch.inference_mode(inference), torch.enable_grad():
         yield
 
 
