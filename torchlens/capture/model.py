@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -30,12 +30,22 @@ class DescribedModel:
     """A model's modules, parameters and buffers, each numbered by position."""
 
     modules: list[nn.Module]
-    names: list[tuple[str, tuple[str, ...]]]  # address and other names of each module
     parameters: list[Tensor]
     buffers: list[Tensor]
     buffer_names: list[tuple[int, str]]  # module number and attribute of each buffer, first name first
-    buffer_addresses: list[str]
     event: ModelDescribed
+
+    @property
+    def names(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Address and other names of each module."""
+        rows: Any = self.event.modules
+        return ((row[0], row[5]) for row in rows)
+
+    @property
+    def buffer_addresses(self) -> Iterator[str]:
+        """Address of each buffer."""
+        rows: Any = self.event.buffers
+        return (row[0] for row in rows)
 
 
 def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedModel:
@@ -107,11 +117,9 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
                         held[1].append(prefix + name)
     return DescribedModel(
         modules=modules,
-        names=[(row[0], row[5]) for row in rows],
         parameters=[tensor for tensor, _ in parameters.values()],
         buffers=[tensor for tensor, _ in buffers.values()],
         buffer_names=places,
-        buffer_addresses=[names[0] for _, names in buffers.values()],
         event=ModelDescribed(
             modules=tuple(rows),
             parameters=tuple(parameter_row(n[0], t, tuple(n[1:])) for t, n in parameters.values()),
@@ -213,15 +221,12 @@ class Instrumented:
         self._patch(nn.Module, compat.CALL, self._calling())
 
     def _adopt(self, number: int, module: nn.Module) -> None:
-        if self._forward_of_class(type(module)) and not self._has_its_own(module):
-            self._numbers[id(module)] = number
-        else:
+        kind, names = type(module), module.__dict__
+        plain = self._by_class[kind] if kind in self._by_class else self._forward_of_class(kind)
+        if plain is None or "forward" in names or compat.COMPILED_CALL in names:
             self._wrap(number, module)
-
-    @staticmethod
-    def _has_its_own(module: nn.Module) -> bool:
-        names = module.__dict__
-        return "forward" in names or compat.COMPILED_CALL in names
+        else:
+            self._numbers[id(module)] = number
 
     def _forward_of_class(self, kind: type[nn.Module]) -> Callable[..., Any] | None:
         """What modules of this class run, its class attribute wrapped; None where that is no plain function."""

@@ -7,7 +7,7 @@ a module will return, answers "not yet": the value is held until the forward has
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
@@ -88,8 +88,8 @@ class Plan:
     def __init__(
         self,
         save: Selector | bool,
-        modules: Sequence[tuple[str, Sequence[str]]],
-        buffers: Sequence[str],
+        modules: Iterable[tuple[str, Sequence[str]]],
+        buffers: Iterable[str],
         later: Container[str],
         stop: Stop | None = None,
     ) -> None:
@@ -97,13 +97,15 @@ class Plan:
         looks_around = stop is not None or (selector is not None and bool(selector.ahead or selector.behind))
         remembers = stop is not None or (selector is not None and selector.names_modules)
         self._save = save
-        self._known = Known(modules, buffers, later, remembers=remembers, looks_around=looks_around)
+        self.simple = isinstance(save, bool) and stop is None
+        if self.simple:  # nothing is asked, so no name is needed
+            modules, buffers = (), ()
+        self._known = Known(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
         self._stop = stop
         self._by_place: dict[tuple[Any, ...], Verdict] = {}
         self._shown: set[int] = set()  # values that several rows show
         self._waiting: deque[Facts] = deque()  # ops that wait for others to run
         self._facts_vary = selector is not None and (selector.needs_facts or remembers)
-        self.simple = isinstance(save, bool) and stop is None
         self._by_function = selector is not None and stop is None and asks_functions_alone(selector)
         self.tracks_calls = not self.simple and not self._by_function
         self.follows_calls = stop is not None or (selector is not None and bool(selector.ahead))

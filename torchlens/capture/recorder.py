@@ -1392,7 +1392,8 @@ def parameter_row(address: str, tensor: Tensor, aliases: tuple[str, ...]) -> tup
     """A parameter or buffer as a row of ``ModelDescribed``."""
     shape: tuple[int, ...] = ()
     size = 0
-    if type(tensor) is nn.Parameter or not compat.is_uninitialized(tensor):
+    kind = type(tensor)
+    if kind is Parameter or kind is Tensor or not compat.is_uninitialized(tensor):
         shape, size = tensor.shape, tensor.nbytes
     device = "cpu" if tensor.is_cpu else str(tensor.device)
     return (address, shape, DTYPE_WORD[tensor.dtype], device, tensor.requires_grad, size, aliases)

@@ -106,10 +106,9 @@ class Sweep:
                     if self._hit(value):
                         self._in_mapping(names, [name])
             classes[kind] = not found and compat.is_torchs_own(kind)
-        for kind in classes:
-            for base in kind.__mro__:
-                if base is not object and base.__module__.partition(".")[0] not in OWN_PACKAGES:
-                    self._over_class(base)
+        for base in dict.fromkeys(base for kind in classes for base in kind.__mro__):
+            if base is not object and base.__module__.partition(".")[0] not in OWN_PACKAGES:
+                self._over_class(base)
 
     def over_function(self, fn: Callable[..., Any]) -> None:
         """A plain function that is captured like a model."""
@@ -178,10 +177,15 @@ class Sweep:
 
     def put_back(self, modules: Iterable[nn.Module]) -> None:
         """Exchange the wrappers that the forward itself bound: on modules, and in packages it imported."""
+        plain: dict[type, bool] = {}
         for module in modules:
-            kind, names = type(module), module.__dict__
-            for name in names.keys() - OWN_ATTRIBUTES if not compat.is_torchs_own(kind) else ():
-                self._unwrap(names, name)
+            kind = type(module)
+            if kind not in plain:
+                plain[kind] = compat.is_torchs_own(kind)
+            if not plain[kind]:
+                names = module.__dict__
+                for name in names.keys() - OWN_ATTRIBUTES:
+                    self._unwrap(names, name)
         if len(sys.modules) != _sizes.get(""):
             for key, imported in list(sys.modules.items()):
                 names = getattr(imported, "__dict__", {})

@@ -6,8 +6,9 @@ A wrapper tests one name of this module. While it is None, the original runs and
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 
@@ -193,8 +194,7 @@ class Wrappers:
     def install(self) -> None:
         for names, wrapped, _, _ in self._spaces:
             names.update(wrapped)
-        for owner, name, wrapper, _ in self._methods:
-            setattr(owner, name, wrapper)
+        _set_all(*self._wrapped_methods)
         self.installed = True
 
     def remove(self) -> None:
@@ -202,12 +202,43 @@ class Wrappers:
             names.update(originals)
             for name in added:
                 names.pop(name, None)
-        for owner, name, _, original in self._methods:
-            if original is not MISSING:
-                setattr(owner, name, original)
-            elif name in owner.__dict__:
-                delattr(owner, name)
+        _set_all(*self._original_methods)
+        for owner, own_names in self._inherited_methods.items():
+            held = vars(owner)
+            for name in own_names:
+                if name in held:
+                    delattr(owner, name)
         self.installed = False
+
+    @functools.cached_property
+    def _wrapped_methods(self) -> Columns:
+        return _columns((owner, name, wrapper) for owner, name, wrapper, _ in self._methods)
+
+    @functools.cached_property
+    def _original_methods(self) -> Columns:
+        return _columns((owner, name, held) for owner, name, _, held in self._methods if held is not MISSING)
+
+    @functools.cached_property
+    def _inherited_methods(self) -> dict[type, list[str]]:
+        """What an owner has from a base, and of its own only while wrapped."""
+        names: dict[type, list[str]] = {}
+        for owner, name, _, original in self._methods:
+            if original is MISSING:
+                names.setdefault(owner, []).append(name)
+        return names
+
+
+Columns: TypeAlias = tuple[tuple[type, ...], tuple[str, ...], tuple[Any, ...]]
+"""Owners, names, values: six hundred attributes are set at the beginning and the end of every capture."""
+
+
+def _columns(rows: Iterable[tuple[type, str, Any]]) -> Columns:
+    owners, names, values = zip(*rows, strict=True)
+    return owners, names, values
+
+
+def _set_all(owners: tuple[type, ...], names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    deque(map(setattr, owners, names, values), maxlen=0)
 
 
 MISSING: Final = object()
