@@ -62,6 +62,7 @@ def test_tables_stay_as_they_were_when_the_stream_grows(events: list[Event], cut
 STATUS: Final = {
     CaptureState.COMPLETED: "complete",
     CaptureState.HALTED: "halted",
+    CaptureState.ABORTED: "aborted_nonfinite",
     CaptureState.FAILED: "failed",
     CaptureState.INTERRUPTED: "interrupted",
 }
