@@ -3,7 +3,7 @@
 Nothing is held between two looks: a look asks for a mark that changes with the journal, and reads only when
 it has. It ends when nobody may append any more and everything was given; a writer that was killed writes no more.
 
-Not   which capture a name or number means, or how long a journal is waited for (torchlens.journal_view).
+Not   which capture a name or number means, or how long a journal is waited for (torchlens.journals.journal_view).
 """
 
 from __future__ import annotations

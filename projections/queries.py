@@ -6,7 +6,7 @@ any selector in which they stand, element by element.
 Rule   ties go to the earlier site, then to the earlier position in the flattened tensor; what is no number
        never ranks. Bounds are strict. Where nothing says within what, the population is every value that was kept,
        once each.
-Not    how values are compared (torchlens.ranking), or how elements combine (masks.py).
+Not    how values are compared (torchlens.reading.ranking), or how elements combine (masks.py).
 """
 
 from __future__ import annotations

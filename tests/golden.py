@@ -25,7 +25,7 @@ import msgpack
 from journal import At, Event, Journal, JournalError, MemoryJournal, Row, Seq, Stamped, StreamId, StreamInfo
 from journal.events import StreamOpened
 from journal.wire import Envelope, event_of
-from torchlens.facade import Trace
+from torchlens.reading.facade import Trace
 
 GOLDEN = Path(__file__).resolve().parent / "data" / "golden"
 """That of the present schema."""

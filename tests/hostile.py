@@ -29,9 +29,9 @@ from projections import invariants
 from tests.golden import GOLDEN, portable
 from torchlens.cli import main
 from torchlens.codes import CODES
-from torchlens.facade import Trace
-from torchlens.journal_view import open_journal
-from torchlens.records import Record
+from torchlens.journals.journal_view import open_journal
+from torchlens.reading.facade import Trace
+from torchlens.reading.records import Record
 
 # Making them -------------------------------------------------------------------------------------------
 

@@ -24,28 +24,7 @@ FORBIDDEN = {
     "torchlens": set[str](),
 }
 
-READ_SIDE = (
-    "accessors",
-    "cache",
-    "cli",
-    "commands",
-    "ending",
-    "facade",
-    "gradients",
-    "journal_view",
-    "lookup",
-    "printable",
-    "quantities",
-    "ranking",
-    "records",
-    "reprojection",
-    "results",
-    "selection",
-    "summary",
-    "tabular",
-    "values",
-    "view",
-)
+READ_SIDE = ("cli", "commands", "journals", "printable", "quantities", "reading")
 """Files of torchlens that let people read records; they and ``torchlens/capture`` do not know each other."""
 
 

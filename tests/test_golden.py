@@ -28,8 +28,8 @@ from tests.golden import (
     portable_streams,
 )
 from tests.programs import run, surroundings
-from torchlens.facade import Trace
-from torchlens.source import StreamSource
+from torchlens.reading.facade import Trace
+from torchlens.reading.source import StreamSource
 
 MACHINE = re.compile(rb"/(?:home|tmp|work|root|usr|opt|var|Users|private)/|site-packages|[A-Z]:\\")
 """What a path of somebody's machine looks like."""

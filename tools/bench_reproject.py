@@ -42,7 +42,7 @@ from journal import Journal, StreamInfo, open_for_reading  # noqa: E402
 from projections import Projector  # noqa: E402
 from projections.twins import Twins  # noqa: E402
 from torchlens import folded  # noqa: E402
-from torchlens.source import StreamSource  # noqa: E402
+from torchlens.reading.source import StreamSource  # noqa: E402
 
 WAYS: Final = ("read", "fold", "alone", "check", "store")
 SAMPLE: Final = 20

@@ -38,7 +38,7 @@ from projections import Projector  # noqa: E402 (the same)
 from projections.snapshots import SPACING  # noqa: E402 (the same)
 from tests.projections.making import TICK_NS, Made  # noqa: E402 (the same)
 from torchlens import collector  # noqa: E402 (the same)
-from torchlens.source import StreamSource  # noqa: E402 (the same)
+from torchlens.reading.source import StreamSource  # noqa: E402 (the same)
 
 STEPS = 2000
 

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
     from torchlens import errors, options, report, testing, validation
     from torchlens.api import record, trace, wrapped
-    from torchlens.ending import postmortem
     from torchlens.errors import TorchLensError
-    from torchlens.extraction import extract, pluck
-    from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
-    from torchlens.journal_view import load, open_journal
+    from torchlens.journals.ending import postmortem
+    from torchlens.journals.journal_view import load, open_journal
+    from torchlens.journals.reprojection import Reprojection, reproject
     from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
-    from torchlens.recording import RecordedActivation, Recording
-    from torchlens.reprojection import Reprojection, reproject
-    from torchlens.selection import Selection
-    from torchlens.validation import validate
+    from torchlens.reading.facade import Trace, TraceCaptureError, TraceJournalError
+    from torchlens.reading.recording import RecordedActivation, Recording
+    from torchlens.reading.selection import Selection
+    from torchlens.tracing.extraction import extract, pluck
+    from torchlens.validation.validating import validate
     from torchlens.version import VERSION as __version__
 
 __all__ = [
@@ -87,37 +87,37 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "Flops": ("torchlens.quantities", "Flops"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
     "Macs": ("torchlens.quantities", "Macs"),
-    "RecordedActivation": ("torchlens.recording", "RecordedActivation"),
-    "Recording": ("torchlens.recording", "Recording"),
-    "Reprojection": ("torchlens.reprojection", "Reprojection"),
+    "RecordedActivation": ("torchlens.reading.recording", "RecordedActivation"),
+    "Recording": ("torchlens.reading.recording", "Recording"),
+    "Reprojection": ("torchlens.journals.reprojection", "Reprojection"),
     "SaveOptions": ("torchlens.options", "SaveOptions"),
-    "Selection": ("torchlens.selection", "Selection"),
+    "Selection": ("torchlens.reading.selection", "Selection"),
     "Selector": ("projections.selector", "Selector"),
     "TorchLensError": ("torchlens.errors", "TorchLensError"),
-    "Trace": ("torchlens.facade", "Trace"),
-    "TraceCaptureError": ("torchlens.facade", "TraceCaptureError"),
-    "TraceJournalError": ("torchlens.facade", "TraceJournalError"),
+    "Trace": ("torchlens.reading.facade", "Trace"),
+    "TraceCaptureError": ("torchlens.reading.facade", "TraceCaptureError"),
+    "TraceJournalError": ("torchlens.reading.facade", "TraceJournalError"),
     "__version__": ("torchlens.version", "VERSION"),
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),
-    "extract": ("torchlens.extraction", "extract"),
+    "extract": ("torchlens.tracing.extraction", "extract"),
     "followed_by": ("projections.nearby", "followed_by"),
     "func": ("projections.selector", "func"),
     "grad": ("projections.selector", "grad"),
     "in_module": ("projections.selector", "in_module"),
     "label": ("projections.selector", "label"),
-    "load": ("torchlens.journal_view", "load"),
+    "load": ("torchlens.journals.journal_view", "load"),
     "module": ("projections.selector", "module"),
-    "open_journal": ("torchlens.journal_view", "open_journal"),
+    "open_journal": ("torchlens.journals.journal_view", "open_journal"),
     "options": ("torchlens.options", None),
     "output": ("projections.selector", "output"),
-    "pluck": ("torchlens.extraction", "pluck"),
-    "postmortem": ("torchlens.ending", "postmortem"),
+    "pluck": ("torchlens.tracing.extraction", "pluck"),
+    "postmortem": ("torchlens.journals.ending", "postmortem"),
     "preceded_by": ("projections.nearby", "preceded_by"),
     "record": ("torchlens.api", "record"),
     "regex": ("projections.selector", "regex"),
     "report": ("torchlens.report", None),
-    "reproject": ("torchlens.reprojection", "reproject"),
+    "reproject": ("torchlens.journals.reprojection", "reproject"),
     "selector_from_spec": ("projections.portable", "selector_from_spec"),
     "selector_to_spec": ("projections.portable", "selector_to_spec"),
     "testing": ("torchlens.testing", None),
@@ -126,7 +126,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "top_fraction": ("projections.queries", "top_fraction"),
     "top_k": ("projections.queries", "top_k"),
     "trace": ("torchlens.api", "trace"),
-    "validate": ("torchlens.validation", "validate"),
+    "validate": ("torchlens.validation.validating", "validate"),
     "validation": ("torchlens.validation", None),
     "where": ("projections.selector", "where"),
     "wrapped": ("torchlens.api", "wrapped"),

@@ -20,19 +20,20 @@ from journal.directories import require_free
 from projections.queries import refuse_values
 from projections.selector import RAW_TAIL, AnyOf, Selector, in_label_form, label, module, where
 from projections.vocabulary import ROOT
-from torchlens import compat, driver
+from torchlens import compat
 from torchlens.capture.keeping import Holding
 from torchlens.capture.model import FunctionModel, address_of
 from torchlens.capture.plan import Facts, Stop, asked, checked
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown, SelectionError, TorchLensWarning
-from torchlens.facade import Trace, TraceCaptureError, TraceJournalError
-from torchlens.given_up import error_of
-from torchlens.lookup import is_number
-from torchlens.nonfinite import stopped
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
-from torchlens.recording import Recording
-from torchlens.requested import AtPosition, Named
+from torchlens.reading.facade import Trace, TraceCaptureError, TraceJournalError
+from torchlens.reading.lookup import is_number
+from torchlens.reading.recording import Recording
+from torchlens.tracing import driver
+from torchlens.tracing.given_up import error_of
+from torchlens.tracing.nonfinite import stopped
+from torchlens.tracing.requested import AtPosition, Named
 
 __all__ = ["record", "trace", "wrapped"]
 

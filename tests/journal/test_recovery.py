@@ -30,7 +30,7 @@ from tests.journal.damaging import codes_of
 from tests.journal.small import branch, code_of, entries, flip, hashes, long_header, put, write_small
 from tests.programs import run
 from tests.strategies import capture_streams, opened, write_stream
-from torchlens.source import StreamSource
+from torchlens.reading.source import StreamSource
 
 
 class Said(NamedTuple):

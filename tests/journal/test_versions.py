@@ -24,8 +24,8 @@ from tests.hostile import chunk, edited, sealed
 from tests.journal import evolving
 from tests.programs import run
 from tests.strategies import opened
-from torchlens.facade import Trace
-from torchlens.source import StreamSource
+from torchlens.reading.facade import Trace
+from torchlens.reading.source import StreamSource
 
 BRANCH = BranchTaken(value=1, result=True, site=2, call=3)
 

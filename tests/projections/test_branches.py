@@ -13,7 +13,7 @@ from journal.events import ArgumentsKept, GeneratorsKept
 from projections import CaptureTables, Projector
 from tests.projections.encoded import decode, encode
 from tests.strategies import branched, capture_streams, write_stream
-from torchlens.source import StreamSource
+from torchlens.reading.source import StreamSource
 
 HEADER_FACTS = {"name", "trace_label", "tags", "stream_kind", "written_by", "environment"}
 """Facts of the capture table that the header says."""

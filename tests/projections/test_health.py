@@ -18,7 +18,7 @@ from journal.events import (
 )
 from projections import CaptureTables, Projector
 from tests.strategies import capture_streams, write_stream
-from torchlens.source import StreamSource
+from torchlens.reading.source import StreamSource
 
 
 def tables_of(events: list[Event]) -> CaptureTables:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from projections import COLUMNS
-from torchlens import tabular
 from torchlens.errors import AmbiguousReadError, LookupRefused, PayloadUnavailableError, TraceCleanedUpError
 from torchlens.quantities import Bytes, Duration
-from torchlens.records import RECORDS, CallField, Field, Op, PassField, Record
+from torchlens.reading import tabular
+from torchlens.reading.records import RECORDS, CallField, Field, Op, PassField, Record
 
 COLLECTIONS = ("ops", "layers", "modules", "module_calls", "params", "buffers")
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import torchlens.cache as module
+import torchlens.journals.cache as module
 from journal import MemoryJournal, open_for_reading, open_for_writing
 from tests.projections.making import Made
 from tests.strategies import write_stream
-from torchlens.cache import HEADER_BYTES, CacheKey, FileCache, cache_of
+from torchlens.journals.cache import HEADER_BYTES, CacheKey, FileCache, cache_of
 
 ID = bytes(range(16))
 KEY = CacheKey("ops", 1, 0, 5)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.calls_made import Failure
 from torchlens.cli import main
+from torchlens.reading.calls_made import Failure
 
 
 def caught(model: Any, *inputs: Any, **asked: Any) -> tl.TraceCaptureError:
@@ -233,6 +233,6 @@ def test_a_message_that_cannot_be_made_longer_hides_nothing(monkeypatch: pytest.
     def broken(trace: tl.Trace) -> None:
         raise tl.TorchLensError(code="some_code", problem="no", remedy="none")
 
-    monkeypatch.setattr("torchlens.facade.failure_of", broken)
+    monkeypatch.setattr("torchlens.reading.facade.failure_of", broken)
     error = caught(nn.Linear(3, 2), torch.ones(1, 4))
     assert "mat1 and mat2" in str(error)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import torchlens as tl
-from torchlens.gradients import OpAutograd, TraceAutograd
-from torchlens.records import RECORDS, PassField
+from torchlens.reading.gradients import OpAutograd, TraceAutograd
+from torchlens.reading.records import RECORDS, PassField
 
 FIELDS: dict[str, str] = {
     "ops": """

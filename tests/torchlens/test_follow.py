@@ -19,7 +19,7 @@ from journal.events import BranchTaken, CaptureSettled
 from journal.following import follow
 from tests.programs import started
 from tests.strategies import opened
-from torchlens.journal_view import open_journal
+from torchlens.journals.journal_view import open_journal
 
 SOON = 1.0
 """Seconds within which an event is to arrive."""

@@ -47,7 +47,7 @@ from tests.hostile import asked, is_printable, mutated, read_journal, read_recor
 from tests.programs import run
 from tests.strategies import opened
 from torchlens.printable import printable
-from torchlens.values import torch_dtype
+from torchlens.reading.values import torch_dtype
 
 SOUND = sound_streams()
 
@@ -459,6 +459,6 @@ def test_the_readers_here_notice_what_is_not_coded(tmp_path: Path, monkeypatch: 
     def broken(view: object) -> StreamOpened:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("torchlens.facade.Trace.summary", broken)
+    monkeypatch.setattr("torchlens.reading.facade.Trace.summary", broken)
     with pytest.raises(AssertionError, match="ZeroDivisionError"):
         hostile.read_records(path, fields=False)

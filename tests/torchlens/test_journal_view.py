@@ -19,7 +19,7 @@ from journal.payloads import write_failed
 from journal.sharing import OPEN, leave_dropped
 from tests.programs import run
 from torchlens.errors import TraceCleanedUpError
-from torchlens.facade import Trace
+from torchlens.reading.facade import Trace
 
 
 def write(path: Path, captures: int) -> None:
@@ -170,7 +170,7 @@ def test_without_torch_everything_but_activations_is_read(tmp_path: Path) -> Non
     script = """
         import sys
         sys.modules["torch"] = None
-        from torchlens.journal_view import load
+        from torchlens.journals.journal_view import load
         from torchlens.errors import PayloadUnavailableError
         trace = load(sys.argv[1])
         print(trace.ops.labels, trace.ops[1].shape, trace.ops[1].dtype)

@@ -10,7 +10,7 @@ from torch import nn
 
 import torchlens as tl
 from torchlens.errors import IndexOutOfRange, LookupRefused, SelectionError, SiteAmbiguityError
-from torchlens.records import Buffer, Layer, Module, ModuleCall, Op, Param, Record
+from torchlens.reading.records import Buffer, Layer, Module, ModuleCall, Op, Param, Record
 
 
 def shown(found: object) -> str:

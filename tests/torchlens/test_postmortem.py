@@ -20,7 +20,7 @@ from journal.events import FunctionSeen, OpExecuted, OpLeft, OpRaised, OpStarted
 from tests.nursery import Job, Nursery
 from tests.programs import ROOT, run
 from torchlens.cli import main
-from torchlens.ending import Postmortem
+from torchlens.journals.ending import Postmortem
 
 DYING = "tests.torchlens.dying"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.selection import Selection
+from torchlens.reading.selection import Selection
 
 NAN = math.nan
 

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal.events import template as tag
 from projections.memory import Executed
-from torchlens.arguments import argument
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.template import encode
 from torchlens.errors import ReplayRefused
-from torchlens.replay import Known, Replay
-from torchlens.restoring import Place, cells_of, laid_out, may_overlap
+from torchlens.replay.arguments import argument
+from torchlens.replay.replaying import Known, Replay
+from torchlens.replay.restoring import Place, cells_of, laid_out, may_overlap
 
 
 def replay_of(trace: tl.Trace) -> Replay:

@@ -27,10 +27,10 @@ from projections.layers import LAYERS
 from projections.tables import Column, Maker
 from tests.projections.making import Made
 from tests.strategies import write_stream
-from torchlens import reprojection
-from torchlens.cache import CacheKey, FileCache, cache_of
 from torchlens.cli import main
-from torchlens.reprojection import Difference, Reprojection, reproject
+from torchlens.journals import reprojection
+from torchlens.journals.cache import CacheKey, FileCache, cache_of
+from torchlens.journals.reprojection import Difference, Reprojection, reproject
 
 
 def chain(*functions: str) -> list[Event]:
@@ -248,7 +248,7 @@ def test_the_result_of_other_events_of_the_same_stream_is_stale(tmp_path: Path) 
 
 def test_a_result_in_another_form_is_stale(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reproject(path)
-    monkeypatch.setattr("torchlens.results.VERSION", 2)
+    monkeypatch.setattr("torchlens.journals.results.VERSION", 2)
     assert statuses(reproject(path)) == ["stale", "stale"]
     assert statuses(reproject(path)) == ["equal", "equal"]
 

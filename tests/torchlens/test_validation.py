@@ -20,13 +20,14 @@ import torchlens as tl
 from projections import invariants
 from projections.memory import Executed
 from tests.torchlens.test_replay import Double, calls_of, replay_of
-from torchlens import api, independence
+from torchlens import api
 from torchlens.capture.recorder import Recorder
-from torchlens.checking import Checking
 from torchlens.errors import ConfigurationError
 from torchlens.handles import Handles
-from torchlens.validation import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
-from torchlens.validation_report import FAILURES as FAILURE_TABLE
+from torchlens.validation import independence
+from torchlens.validation.checking import Checking
+from torchlens.validation.findings import FAILURES as FAILURE_TABLE
+from torchlens.validation.validating import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "validation.md").read_text()
 

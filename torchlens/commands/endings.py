@@ -9,12 +9,12 @@ from typing import Any
 
 import attrs
 
-from torchlens.calls_made import CallMade, Place
 from torchlens.commands.parsing import Commands, add_capture
 from torchlens.commands.printing import clock, write_facts, write_json
-from torchlens.ending import Postmortem
-from torchlens.ending import postmortem as postmortem_of
+from torchlens.journals.ending import Postmortem
+from torchlens.journals.ending import postmortem as postmortem_of
 from torchlens.quantities import Duration
+from torchlens.reading.calls_made import CallMade, Place
 
 
 def add(commands: Commands) -> None:

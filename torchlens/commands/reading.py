@@ -22,10 +22,10 @@ from torchlens.commands.printing import (
     write_rows,
 )
 from torchlens.errors import ConfigurationError
-from torchlens.facade import Trace
-from torchlens.journal_view import JournalView, open_journal
+from torchlens.journals.journal_view import JournalView, open_journal
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
+from torchlens.reading.facade import Trace
 
 
 def add(commands: Commands) -> None:

@@ -12,7 +12,7 @@ import attrs
 
 from torchlens.commands.parsing import Commands
 from torchlens.commands.printing import shown_progress, write_json, write_rows
-from torchlens.reprojection import FIELDS, Difference, ReprojectedCapture, Reprojection, reproject_watched
+from torchlens.journals.reprojection import FIELDS, Difference, ReprojectedCapture, Reprojection, reproject_watched
 
 FEW: Final = 20
 """Captures that get a line each; of more, the numbers are told."""

@@ -13,7 +13,7 @@ import attrs
 from torchlens.commands.parsing import Commands, add_capture, count, seconds
 from torchlens.commands.printing import EventLines, event_facts, json_text, write_facts, write_json
 from torchlens.commands.reading import reading
-from torchlens.journal_view import JournalView, open_journal
+from torchlens.journals.journal_view import JournalView, open_journal
 
 
 def add(commands: Commands) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torchlens.api import trace
 from torchlens.capture.template import leaves
 from torchlens.errors import ValidationError
-from torchlens.facade import Trace, TraceCaptureError
+from torchlens.reading.facade import Trace, TraceCaptureError
 
 Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
 """Makes a model with its positional and keyword arguments, new at each call and the same each time."""

@@ -23,11 +23,11 @@ from projections.canonical import pack, plain
 from projections.comparison import Change, TableDifference
 from projections.decoding import PackedTable
 from projections.twins import Twins
-from torchlens.cache import FileCache, cache_of
-from torchlens.folded import Result, fold, unpacked
-from torchlens.journal_view import captures_in
-from torchlens.results import Receipt, find, has_tables, keep, kept_tables
-from torchlens.tabular import frame_of
+from torchlens.journals.cache import FileCache, cache_of
+from torchlens.journals.folded import Result, fold, unpacked
+from torchlens.journals.journal_view import captures_in
+from torchlens.journals.results import Receipt, find, has_tables, keep, kept_tables
+from torchlens.reading.tabular import frame_of
 
 if TYPE_CHECKING:
     import pandas

@@ -17,8 +17,8 @@ from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selec
 from torchlens.api import selector_for, trace
 from torchlens.capture.facts import Facts
 from torchlens.errors import SiteAmbiguityError, TorchLensWarning
-from torchlens.facade import Trace
 from torchlens.options import CaptureOptions
+from torchlens.reading.facade import Trace
 
 __all__ = ["extract", "pluck"]
 

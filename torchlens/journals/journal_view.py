@@ -16,8 +16,8 @@ from journal.following import POLL_SECONDS
 from journal.lease import is_held
 from journal.lmdb_journal import open_new
 from torchlens.errors import ConfigurationError
-from torchlens.facade import Trace
-from torchlens.lookup import is_number
+from torchlens.reading.facade import Trace
+from torchlens.reading.lookup import is_number
 
 __all__ = ["JournalView", "load", "open_journal"]
 

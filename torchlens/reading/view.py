@@ -17,8 +17,8 @@ from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
 from torchlens import collector
 from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
-from torchlens.lookup import Found, Index
-from torchlens.source import StreamSource
+from torchlens.reading.lookup import Found, Index
+from torchlens.reading.source import StreamSource
 
 __all__ = ["LiveTensors", "View"]
 

@@ -20,14 +20,14 @@ from journal.errors import JournalError
 from journal.events import MODE_GRAD, MODE_INFERENCE
 from projections.memory import PLAIN, Described, Executed, Memory
 from torchlens import compat
-from torchlens.arguments import call_arguments
 from torchlens.capture import wrap
 from torchlens.capture.functions import generator_of
 from torchlens.capture.template import leaves
 from torchlens.errors import PayloadUnavailableError, ReplayRefused
-from torchlens.restoring import Image, Place, laid_out, place
+from torchlens.reading.view import View
+from torchlens.replay.arguments import call_arguments
+from torchlens.replay.restoring import Image, Place, laid_out, place
 from torchlens.tensors import DTYPE_BY_WORD, STRIDED
-from torchlens.view import View
 
 
 class Known(NamedTuple):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torchlens import compat
 from torchlens.bits import same_bits
 from torchlens.errors import ConfigurationError
-from torchlens.replay import Known, memory_of
+from torchlens.replay.replaying import Known, memory_of
 
 MEMBERS: Final = (dict, list, set, deque)
 

@@ -14,15 +14,15 @@ import attrs
 from projections.vocabulary import ROOT
 from torchlens import collector
 from torchlens.errors import CaptureError, LookupRefused
-from torchlens.facade import CaptureOutcome, Trace
-from torchlens.lookup import at_position, near_misses, sliced
 from torchlens.printable import printable
 from torchlens.quantities import Bytes
-from torchlens.records import Op, Orphan
-from torchlens.summary import SummaryText
-from torchlens.tabular import frame_of
-from torchlens.values import torch_dtype
-from torchlens.view import not_saved
+from torchlens.reading.facade import CaptureOutcome, Trace
+from torchlens.reading.lookup import at_position, near_misses, sliced
+from torchlens.reading.records import Op, Orphan
+from torchlens.reading.summary import SummaryText
+from torchlens.reading.tabular import frame_of
+from torchlens.reading.values import torch_dtype
+from torchlens.reading.view import not_saved
 
 if TYPE_CHECKING:
     import pandas

@@ -12,7 +12,7 @@ import attrs
 
 from projections.sites import FRAME
 from projections.syntax import parse
-from torchlens.view import View
+from torchlens.reading.view import View
 
 __all__ = ["FuncCallLocation", "location_of"]
 

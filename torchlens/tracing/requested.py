@@ -1,6 +1,6 @@
 """What ``save=`` names by a text or a position: terms that match what ``trace[...]`` would find.
 
-Reads  the keys of the finished tables, in the order of ``torchlens.lookup``.
+Reads  the keys of the finished tables, in the order of ``torchlens.reading.lookup``.
 Gives  selectors; none is decided while the model runs, so every candidate is held until it has ended.
 Rule   where ``trace[...]`` must find one record and refuses several, a save request keeps the ops of all of them.
 Not    selectors that people combine (projections.selector); a text that names a module becomes one of those.
@@ -15,7 +15,7 @@ import attrs
 from projections import CaptureTables
 from projections.selector import AnyOf, LiveFacts, Record, Selector, Tables, Term, Verdict
 from torchlens.errors import LookupRefused
-from torchlens.lookup import Door, Index
+from torchlens.reading.lookup import Door, Index
 
 __all__ = ["AtPosition", "Named", "unmatched"]
 

@@ -17,7 +17,7 @@ from journal.errors import JournalError
 from projections.call_facts import CallFacts, TensorFacts, call_facts, module_labels
 from projections.sites import Frame
 from torchlens.printable import printable
-from torchlens.view import View
+from torchlens.reading.view import View
 
 INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 """Folders that packages are installed in."""

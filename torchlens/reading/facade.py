@@ -23,17 +23,6 @@ from projections.queries import resolve
 from projections.selector import label
 from projections.vocabulary import ROOT
 from torchlens import collector
-from torchlens.accessors import (
-    BufferAccessor,
-    ConditionalAccessor,
-    LayerAccessor,
-    ModuleAccessor,
-    ModuleCallAccessor,
-    OpAccessor,
-    OrphanAccessor,
-    ParamAccessor,
-)
-from torchlens.calls_made import Failure, failure_of
 from torchlens.errors import (
     CaptureError,
     IndexOutOfRange,
@@ -44,18 +33,41 @@ from torchlens.errors import (
     ValidationError,
     message_of,
 )
-from torchlens.gradients import TraceAutograd
-from torchlens.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
-from torchlens.locations import FuncCallLocation, location_of
-from torchlens.lookup import Found
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
-from torchlens.records import RECORDS, Buffer, Conditional, Field, Layer, Module, ModuleCall, Op, Orphan, Param, Record
-from torchlens.selection import Selection
-from torchlens.summary import SummaryText, summary
-from torchlens.tabular import COLUMNS
-from torchlens.values import python_values
-from torchlens.view import LiveTensors, View
+from torchlens.reading.accessors import (
+    BufferAccessor,
+    ConditionalAccessor,
+    LayerAccessor,
+    ModuleAccessor,
+    ModuleCallAccessor,
+    OpAccessor,
+    OrphanAccessor,
+    ParamAccessor,
+)
+from torchlens.reading.calls_made import Failure, failure_of
+from torchlens.reading.gradients import TraceAutograd
+from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
+from torchlens.reading.locations import FuncCallLocation, location_of
+from torchlens.reading.lookup import Found
+from torchlens.reading.records import (
+    RECORDS,
+    Buffer,
+    Conditional,
+    Field,
+    Layer,
+    Module,
+    ModuleCall,
+    Op,
+    Orphan,
+    Param,
+    Record,
+)
+from torchlens.reading.selection import Selection
+from torchlens.reading.summary import SummaryText, summary
+from torchlens.reading.tabular import COLUMNS
+from torchlens.reading.values import python_values
+from torchlens.reading.view import LiveTensors, View
 
 if TYPE_CHECKING:
     import pandas
@@ -428,7 +440,7 @@ class Trace(View):
     def __getitem__(self, key: str) -> Any: ...
 
     def __getitem__(self, key: int | slice | str | Selector) -> Any:
-        """What a position, slice, label, address or selector names; the order is that of ``torchlens.lookup``.
+        """What a position, slice, label, address or selector names; the order is that of ``torchlens.reading.lookup``.
 
         Raises:
             LookupRefused: a ``KeyError`` with a code, when it names nothing, or several where one is needed.
@@ -444,7 +456,7 @@ class Trace(View):
         """Which elements of which op rows a selector means."""
         if not selector.reads_values:
             return masks.whole(selector.rows(self.tables, self.records))
-        from torchlens.ranking import Values  # for cost: a trace is read without torch
+        from torchlens.reading.ranking import Values  # for cost: a trace is read without torch
 
         return resolve(selector, self.tables, self.records, Values(self))
 

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from projections.memory import Executed
-from torchlens import independence
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.errors import ReplayRefused
-from torchlens.perturbing import others
-from torchlens.replay import Remade, Replay, is_plain, memory_of
-from torchlens.restoring import cells_of
+from torchlens.replay.replaying import Remade, Replay, is_plain, memory_of
+from torchlens.replay.restoring import cells_of
 from torchlens.tensors import DTYPE_WORD
-from torchlens.validation_report import Check, Outcome
+from torchlens.validation import independence
+from torchlens.validation.findings import Check, Outcome
+from torchlens.validation.perturbing import others
 
 JOINT_TRIES: Final = 6
 """Other values that are tried for all other arguments, to see whether they hide one."""

@@ -16,18 +16,19 @@ from typing import Any, Final, Literal, TypeAlias
 from torch import Tensor, nn
 
 from projections import invariants
-from torchlens import api, compat, driver
+from torchlens import api, compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import encode, leaves
-from torchlens.checking import Checking
 from torchlens.errors import ConfigurationError, TorchLensWarning
-from torchlens.facade import Trace
 from torchlens.handles import Handles
-from torchlens.model_state import ModelState, RandomState
 from torchlens.options import CaptureOptions, unavailable
-from torchlens.replay import Known, Replay
-from torchlens.validation_report import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
+from torchlens.reading.facade import Trace
+from torchlens.replay.replaying import Known, Replay
+from torchlens.tracing import driver
+from torchlens.validation.checking import Checking
+from torchlens.validation.findings import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
+from torchlens.validation.model_state import ModelState, RandomState
 
 __all__ = ["EXCUSES", "FAILURES", "SKIPS", "Check", "ValidationReport", "last_validation_failure", "report", "validate"]
 
@@ -246,7 +247,7 @@ def does_the_same(one: Any, other: Any) -> bool:
 
 def kernel_may_vary(trace: Trace) -> Iterator[bool]:
     """Whether some call ran a kernel that torch documents as not deterministic."""
-    from torchlens.independence import VARIES_ON_CUDA
+    from torchlens.validation.independence import VARIES_ON_CUDA
 
     ops = trace.tables.ops
     for name, device in zip(ops.column("func_name"), ops.column("device_ref"), strict=True):

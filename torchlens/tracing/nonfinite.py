@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torchlens.calls_made import call_at
-from torchlens.facade import Trace, TraceCaptureError
+from torchlens.reading.calls_made import call_at
+from torchlens.reading.facade import Trace, TraceCaptureError
 
 __all__ = ["stopped"]
 

@@ -59,12 +59,12 @@ from torchlens.capture.template import encode, leaves, path_of
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import Nonfinite, WitnessRecorder
 from torchlens.errors import CaptureError, CompatibilityError, SelectionError, message_of
-from torchlens.facade import Trace
-from torchlens.given_up import Why, problem_of
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
-from torchlens.records import Op
-from torchlens.requested import unmatched
+from torchlens.reading.facade import Trace
+from torchlens.reading.records import Op
+from torchlens.tracing.given_up import Why, problem_of
+from torchlens.tracing.requested import unmatched
 from torchlens.version import VERSION
 
 __all__ = ["BACKEND", "Captured", "Request", "capture", "wrapped"]

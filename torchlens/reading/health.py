@@ -15,7 +15,7 @@ from journal import JournalError
 from projections import CaptureTables
 from torchlens.errors import PayloadUnavailableError
 from torchlens.printable import printable
-from torchlens.view import View
+from torchlens.reading.view import View
 
 __all__ = [
     "Completeness",

@@ -20,7 +20,7 @@ from projections.decoding import PackedTable, unpack_table
 from projections.encoding import EncodedTable, packed
 from projections.twins import Twins
 from torchlens import collector
-from torchlens.source import StreamSource
+from torchlens.reading.source import StreamSource
 
 __all__ = ["Result", "fold", "unpacked", "witness_of"]
 

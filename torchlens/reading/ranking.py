@@ -18,8 +18,8 @@ from torch import Tensor
 from projections.masks import ALL, Choice, Mask, Whole, whole
 from projections.queries import By, Scores, unresolvable
 from torchlens.errors import SelectionError
-from torchlens.selection import Site, positions_of
-from torchlens.view import View
+from torchlens.reading.selection import Site, positions_of
+from torchlens.reading.view import View
 
 __all__ = ["Values"]
 

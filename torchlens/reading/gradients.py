@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, overload
 
 from torchlens.errors import LookupRefused, PayloadUnavailableError
-from torchlens.lookup import at_position, sliced
 from torchlens.quantities import Bytes
-from torchlens.tabular import BACKWARD_COLUMNS, frame_of
-from torchlens.view import View
+from torchlens.reading.lookup import at_position, sliced
+from torchlens.reading.tabular import BACKWARD_COLUMNS, frame_of
+from torchlens.reading.view import View
 
 if TYPE_CHECKING:
     import pandas

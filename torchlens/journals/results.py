@@ -25,8 +25,8 @@ from projections.canonical import VERSION, pack
 from projections.decoding import MOST_CELLS, PackedTable, array_of, unpack, unpack_table
 from projections.encoding import EncodedTable, packed
 from projections.errors import EncodingError
-from torchlens.cache import CacheKey, FileCache
-from torchlens.folded import Result, witness_of
+from torchlens.journals.cache import CacheKey, FileCache
+from torchlens.journals.folded import Result, witness_of
 from torchlens.version import VERSION as PACKAGE_VERSION
 
 __all__ = ["Receipt", "find", "has_tables", "keep", "kept_tables"]

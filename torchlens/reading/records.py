@@ -16,16 +16,16 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol
 import attrs
 
 from projections.errors import over_events
-from torchlens.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
-from torchlens.arms import ConditionalArm, ConditionalPass, passes_of
 from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavailableError
-from torchlens.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
-from torchlens.locations import FuncCallLocation, location_of
-from torchlens.lookup import LABELS
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
-from torchlens.values import given_values, python_value, python_values, torch_dtype, torch_dtypes
-from torchlens.view import View
+from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
+from torchlens.reading.arms import ConditionalArm, ConditionalPass, passes_of
+from torchlens.reading.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
+from torchlens.reading.locations import FuncCallLocation, location_of
+from torchlens.reading.lookup import LABELS
+from torchlens.reading.values import given_values, python_value, python_values, torch_dtype, torch_dtypes
+from torchlens.reading.view import View
 
 __all__ = [
     "RECORDS",

@@ -15,9 +15,9 @@ import attrs
 
 from journal import JournalError, StreamInfo
 from journal.lease import writing_process
-from torchlens.calls_made import CallMade, Place, call_at, failure_of
-from torchlens.facade import Trace
-from torchlens.journal_view import JournalView, open_journal
+from torchlens.journals.journal_view import JournalView, open_journal
+from torchlens.reading.calls_made import CallMade, Place, call_at, failure_of
+from torchlens.reading.facade import Trace
 
 __all__ = ["CallMade", "Place", "Postmortem", "postmortem"]
 

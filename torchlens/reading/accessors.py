@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from typing_extensions import Self
 
 from torchlens.errors import LookupRefused
-from torchlens.lookup import KINDS, LABELS, at_position, is_number, sliced
 from torchlens.printable import printable
-from torchlens.tabular import COLUMNS, data_frame
-from torchlens.view import View
+from torchlens.reading.lookup import KINDS, LABELS, at_position, is_number, sliced
+from torchlens.reading.tabular import COLUMNS, data_frame
+from torchlens.reading.view import View
 
 if TYPE_CHECKING:
     import pandas

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple, overload
 from projections import masks
 from projections.masks import ALL, Choice, Mask, Whole
 from torchlens.errors import SelectionError
-from torchlens.lookup import at_position, sliced
 from torchlens.printable import printable
-from torchlens.records import Op
-from torchlens.view import View
+from torchlens.reading.lookup import at_position, sliced
+from torchlens.reading.records import Op
+from torchlens.reading.view import View
 
 __all__ = ["Provenance", "Selection", "Site", "positions_of"]
 
