@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from journal import Journal, JournalError, MemoryJournal, open_for_writing
 from journal.directories import require_free
 from projections.queries import refuse_values
-from projections.selector import RAW_TAIL, AnyOf, Selector, in_label_form, label, module, where
+from projections.selector import RAW_TAIL, AnyOf, ModuleOutput, Selector, in_label_form, label, module, where
 from projections.vocabulary import ROOT
 from torchlens import compat
 from torchlens.capture.keeping import Holding
@@ -411,7 +411,7 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
     if isinstance(stop, str):
         named = _module_named(stop, root)
         if named is not None and stop.partition(":")[0] != ROOT:
-            return _stop_at(named, stop)
+            return _stop_at(named, stop, module=stop)
         if in_label_form(stop):
             raise _not_live(stop)
         return Stop(text=stop, matches=lambda facts: facts.func_name == stop)
@@ -419,7 +419,10 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
         refuse_values(stop)
         if stop.needs_labels or stop.waits_for_end or stop.ahead or stop.names_gradients:
             raise _not_live(repr(stop))
-        return _stop_at(stop, repr(stop))
+        alone = stop.address if isinstance(stop, ModuleOutput) and stop.address.partition(":")[0] != ROOT else None
+        if alone is not None and _module_named(alone, root) is None:
+            alone = None
+        return _stop_at(stop, repr(stop), module=alone)
     if callable(stop):
         return _exploratory(stop, _text(stop))
     raise ConfigurationError(
@@ -430,14 +433,14 @@ def _stop(stop: Any, root: nn.Module) -> Stop | None:
     )
 
 
-def _stop_at(selector: Selector, text: str) -> Stop:
+def _stop_at(selector: Selector, text: str, *, module: str | None = None) -> Stop:
     def matches(facts: Facts) -> bool:
         answer = asked(selector, facts)
         if answer is None and not selector.names_modules:  # a predicate in it reads what is not known yet
             raise _not_live(text)
         return answer is True
 
-    return Stop(text=text, matches=matches)
+    return Stop(text=text, matches=matches, module=module)
 
 
 def _exploratory(predicate: Callable[[Facts], Any], text: str) -> Stop:

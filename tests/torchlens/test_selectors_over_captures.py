@@ -251,6 +251,42 @@ def test_a_forward_is_left_at_the_first_op_that_is_known_to_match(model: Built, 
     assert [op.raw_label for op in left.ops if not op.is_output][-1] in {op.raw_label for op in everything.ops}
 
 
+@given(models, st.sampled_from([name + call for name in (*STEPS, "unknown") for call in ("", ":1", ":2")]))
+@settings(max_examples=80, deadline=None)
+@example(Built(("pair",), "input"), "pair")
+@example(Built(("remembers", "fc", "remembers"), "one"), "remembers:2")
+def test_to_stop_after_a_module_alone_is_to_stop_where_its_selector_says(model: Built, address: str) -> None:
+    def left(stop: Any, save: Any) -> tuple[Any, ...]:
+        try:
+            trace = traced(model, stop_after=stop, save=save)
+        except tl.TorchLensError as refused:
+            return (refused.code,)
+        kept = [op.out for op in trace.saved_ops]
+        at = trace.table("capture").value("halted_at", 0)
+        return trace.status, at, trace.ops.labels, trace.module_calls.labels, [tensor.tolist() for tensor in kept]
+
+    for save in ([], None):
+        alone, among_others = tl.module(address), tl.module(address) & tl.module(address)
+        assert left(alone, save) == left(among_others, save)
+
+
+def test_a_model_that_catches_everything_is_left_at_its_next_call() -> None:
+    class Stubborn(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                return self.inner(x)
+            except BaseException:  # noqa: BLE001  # what is tried here
+                return torch.tanh(x) + 1
+
+    trace = tl.trace(Stubborn(), torch.ones(2), stop_after="inner")
+    assert trace.status == "halted"
+    assert [op.layer_type for op in trace.ops if op.is_compute_op] == ["relu", "tanh"]
+
+
 def test_a_predicate_reads_the_same_names_live_and_finished() -> None:
     told: list[dict[str, Any]] = []
 

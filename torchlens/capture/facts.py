@@ -215,6 +215,10 @@ class Known:
         self._call_labels[call] = f"{self._addresses[number]}:{count}"
         self._call_rows[call] = self.rows
 
+    def label(self, call: int) -> str:
+        """Label of a module call that has begun."""
+        return self._call_labels[call]
+
     def discovered(self, class_name: str) -> None:
         """A module that the model does not register gets the next number, and the name its records will have."""
         count = self._found[class_name] = self._found.get(class_name, 0) + 1

@@ -14,7 +14,7 @@ import attrs
 from torch import Tensor
 
 from journal.events import PayloadRef
-from projections.selector import AllOf, AnyOf, Func, Selector, Verdict
+from projections.selector import AllOf, AnyOf, Func, Selector, Verdict, named_among
 from torchlens.capture.facts import TOLD, Facts, Known
 from torchlens.capture.functions import Function
 from torchlens.errors import ConfigurationError, TorchLensError
@@ -39,11 +39,14 @@ class Stop:
         text: The request as the user wrote it.
         matches: Decides per op, and again when a module call returns it.
         exploratory: Never to stop is no mistake, as with a predicate of the user's.
+        module: The module, or the call of one, after which to stop, where the request is no more than that: then only
+            what that call returns need be looked at.
     """
 
     text: str
     matches: Callable[[Facts], bool]
     exploratory: bool = False
+    module: str | None = None
 
 
 class Plan:
@@ -60,7 +63,9 @@ class Plan:
         stop: Where to leave the forward, if anywhere.
 
     Attributes:
-        simple: Every value has one answer, and there is nowhere to stop.
+        simple: Every value has one answer, and there is nowhere to stop but after a module call.
+        answers: By function and slot, where a request asks for nothing else: whether such results are kept.
+        rowless: Values that no op stands for.
         tracks_calls: Module calls matter: tell of those that begin and end.
         follows_calls: Something may be due after each torch call: ask.
     """
@@ -73,12 +78,15 @@ class Plan:
         "_save",
         "_shown",
         "_stop",
+        "_stop_place",
         "_waiting",
+        "answers",
         "constant",
         "everything",
         "follows_calls",
         "kept",
         "kept_at_exit",
+        "rowless",
         "simple",
         "stop",
         "stopping",
@@ -97,8 +105,10 @@ class Plan:
         looks_around = stop is not None or (selector is not None and bool(selector.ahead or selector.behind))
         remembers = stop is not None or (selector is not None and selector.names_modules)
         self._save = save
-        self.simple = isinstance(save, bool) and stop is None
-        if self.simple:  # nothing is asked, so no name is needed
+        self.simple = isinstance(save, bool) and (stop is None or stop.module is not None)
+        self._by_function = selector is not None and stop is None and asks_functions_alone(selector)
+        self.tracks_calls = stop is not None or not (self.simple or self._by_function)
+        if not self.tracks_calls:  # no module is asked for, so no name is needed
             modules, buffers = (), ()
         self._known = Known(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
         self._stop = stop
@@ -106,13 +116,14 @@ class Plan:
         self._shown: set[int] = set()  # values that several rows show
         self._waiting: deque[Facts] = deque()  # ops that wait for others to run
         self._facts_vary = selector is not None and (selector.needs_facts or remembers)
-        self._by_function = selector is not None and stop is None and asks_functions_alone(selector)
-        self.tracks_calls = not self.simple and not self._by_function
-        self.follows_calls = stop is not None or (selector is not None and bool(selector.ahead))
+        self._stop_place = None if stop is None or stop.module is None else self._known.place(stop.module)
+        self.follows_calls = (stop is not None and not self.simple) or (selector is not None and bool(selector.ahead))
         self.everything: Verdict = save if isinstance(save, bool) else False
         self.constant: Verdict = self.everything
         self.stop = "" if stop is None else stop.text
-        self.stopping: Facts | None = None  # the op after which the forward is to be left
+        self.stopping: int | None = None  # the value with which the forward is to be left
+        self.answers: dict[tuple[Function, int | None], Verdict] = {}
+        self.rowless: set[int] = set()
         self.kept: set[int] = set()  # values that were kept as they were made
         self.kept_at_exit: dict[int, PayloadRef | None] = {}  # None where only what was made of it was kept
 
@@ -177,13 +188,9 @@ class Plan:
             wrote: The call wrote to memory that other tensors may stand for.
         """
         if self._by_function:
-            known = self._by_place.get((function, slot))
-            if known is None:
-                facts = self._known.called(self._stack(running), function, slot, value, tensor, returned)
-                known = self._by_place[function, slot] = self._decided(facts)
-            if known:
-                self.kept.add(value)
-            return known
+            facts = self._known.called(self._stack(running), function, slot, value, tensor, returned)
+            answer = self.answers[function, slot] = self._decided(facts)
+            return answer
         if not slot:
             self._known.event()
         if self._stop is None and not self._facts_vary:
@@ -215,7 +222,7 @@ class Plan:
 
     def _look_for_stop(self, facts: Facts) -> None:
         if self._stop is not None and self.stopping is None and self._stop.matches(facts):
-            self.stopping = facts
+            self.stopping = facts.value
 
     def _answer(self, save: Selector, facts: Facts, *, wrote: bool = False) -> Verdict:
         """Keep, hold, or neither: a value that only a module's return could make wanted comes by again then.
@@ -251,6 +258,16 @@ class Plan:
     def reread(self, value: int, writer: int) -> None:
         """A tensor got a new number, since its memory was written by the call that made ``writer``."""
         self._known.reread(value, writer)
+
+    def is_where_to_stop(self, call: int) -> bool:
+        """Whether a module call is one that the request to stop names; asked where it names nothing else."""
+        return self._stop_place is not None and bool(named_among(self._stop_place, (self._known.label(call),)))
+
+    def stop_with(self, given: Sequence[int], values: Sequence[int]) -> None:
+        """Stop with what such a call has returned, if an op stands for some of it, or will: for what it was given."""
+        if self.stopping is None:
+            shown = (value for value in values if value >= 0 and (value in given or value not in self.rowless))
+            self.stopping = next(shown, None)
 
     def left(
         self, running: Running, call: int, given: Sequence[int], results: Sequence[tuple[int, Tensor]]

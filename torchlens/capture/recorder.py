@@ -346,6 +346,7 @@ class Recorder:
             wanted = self.plan.unwatched(self, str(made_by), value, tensor)
         else:  # what is no op has nothing made of it
             wanted = False if isinstance(self.keeper, ChangingKeeper) else self.plan.constant
+            self.plan.rowless.add(value)
         payload = self._payload(value, tensor, storage, wanted, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
         self._append((CONSTANT_SEEN, monotonic_ns(), value, made_by, inside, inputs, thread, description))
@@ -357,7 +358,7 @@ class Recorder:
     def _leave_if_asked(self, value: int, tensor: Tensor) -> None:
         """Leave the forward after the event just appended, if its value is where it was asked to."""
         plan = self.plan
-        if plan.stopping is not None and plan.stopping.value == value:
+        if plan.stopping is not None and plan.stopping == value:
             raise Halt(self.writer.next_at() - 1, plan.stop, ((value, tensor),))
 
     def _origin(self, tensor: Tensor) -> tuple[str | None, bool, tuple[int, ...], str | None]:
@@ -886,19 +887,15 @@ class Recorder:
                     pass
             if storage is not None and function.func_name in SHARES_OUTSIDE:
                 self._expose(storage)
-            keep = (
-                plan.everything
-                if plan.simple
-                else plan.verdict(
-                    self,
-                    function,
-                    slot if many else None,
-                    value,
-                    tensor,
-                    (container, path),
-                    wrote=bool(written),
-                )
-            )
+            if plan.simple:
+                keep = plan.everything
+            else:
+                place = slot if many else None
+                keep = plan.answers.get((function, place))
+                if keep is None:
+                    keep = plan.verdict(self, function, place, value, tensor, (container, path), wrote=bool(written))
+                elif keep:
+                    plan.kept.add(value)
             payload = None
             if keep is not NEVER:  # memory of the model's own may be written when the capture is over
                 payload = self._payload(value, tensor, storage, keep, private=storage in self._lasting)
@@ -1226,18 +1223,24 @@ class Recorder:
 
     def _module_exit(self, number: int, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
         """Keeps what a module returned, or leaves the forward, where the request names the module."""
+        plan = self.plan
+        if plan.simple and plan.stopping is None and not plan.is_where_to_stop(call):
+            return
         if number == 0:  # its results are outputs of the model, or, of a root that calls itself, no new rows
             inputs = []
         tensors: list[Tensor] = []
         encode(result, tensors.append)
         results = list(zip(outputs, tensors, strict=True))
-        self._follow_returned(self.plan.left(self, call, inputs, results if call else ()))
+        if plan.simple:
+            plan.stop_with(inputs, outputs)
+            if plan.stopping is not None:
+                self._follows = True  # where the model catches what is raised here, its next call leaves again
+        else:
+            self._follow_returned(plan.left(self, call, inputs, results if call else ()))
         if self._chunk == 0:
             self._full()
-        if self.plan.stopping is not None:
-            raise Halt(
-                self.writer.next_at() - 1, self.plan.stop, [(value, one) for value, one in results if value >= 0]
-            )
+        if plan.stopping is not None:
+            raise Halt(self.writer.next_at() - 1, plan.stop, [(value, one) for value, one in results if value >= 0])
 
     def _follow(self, told: Iterator[tuple[int, Verdict]]) -> None:
         """Keep those held values that turned out to be wanted, and let go of those that did not."""
