@@ -31,7 +31,7 @@ from torchlens.cli import main
 from torchlens.codes import CODES
 from torchlens.journals.journal_view import open_journal
 from torchlens.reading.facade import Trace
-from torchlens.reading.records import Record
+from torchlens.reading.fields import Record
 
 # Making them -------------------------------------------------------------------------------------------
 

@@ -17,7 +17,9 @@ from projections import COLUMNS
 from torchlens.errors import AmbiguousReadError, LookupRefused, PayloadUnavailableError, TraceCleanedUpError
 from torchlens.quantities import Bytes, Duration
 from torchlens.reading import tabular
-from torchlens.reading.records import RECORDS, CallField, Field, Op, PassField, Record
+from torchlens.reading.facade import RECORDS
+from torchlens.reading.fields import Field, Record
+from torchlens.reading.records import CallField, Op, PassField
 
 COLLECTIONS = ("ops", "layers", "modules", "module_calls", "params", "buffers")
 

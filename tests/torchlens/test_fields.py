@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import torchlens as tl
+from torchlens.reading.facade import RECORDS
 from torchlens.reading.gradients import OpAutograd, TraceAutograd
-from torchlens.reading.records import RECORDS, PassField
+from torchlens.reading.records import PassField
 
 FIELDS: dict[str, str] = {
     "ops": """

@@ -10,7 +10,8 @@ from torch import nn
 
 import torchlens as tl
 from torchlens.errors import IndexOutOfRange, LookupRefused, SelectionError, SiteAmbiguityError
-from torchlens.reading.records import Buffer, Layer, Module, ModuleCall, Op, Param, Record
+from torchlens.reading.fields import Record
+from torchlens.reading.records import Buffer, Layer, Module, ModuleCall, Op, Param
 
 
 def shown(found: object) -> str:

@@ -18,7 +18,7 @@ import torchlens as tl
 from projections.columns import OCCASION
 from torchlens.capture import callsite
 from torchlens.errors import AmbiguousReadError, ConfigurationError
-from torchlens.reading.records import Conditional
+from torchlens.reading.conditionals import Conditional
 
 
 def arms_of(trace: tl.Trace) -> list[tuple[str | None, ...]]:

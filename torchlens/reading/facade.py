@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, overload
 
 import attrs
@@ -46,22 +46,20 @@ from torchlens.reading.accessors import (
     ParamAccessor,
 )
 from torchlens.reading.calls_made import Failure, failure_of
+from torchlens.reading.conditionals import Conditional
+from torchlens.reading.fields import Field, Record
 from torchlens.reading.gradients import TraceAutograd
 from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.lookup import Found
 from torchlens.reading.records import (
-    RECORDS,
     Buffer,
-    Conditional,
-    Field,
     Layer,
     Module,
     ModuleCall,
     Op,
     Orphan,
     Param,
-    Record,
 )
 from torchlens.reading.selection import Selection
 from torchlens.reading.summary import SummaryText, summary
@@ -73,6 +71,11 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceHealth", "TraceJournalError"]
+
+RECORDS: Final[Mapping[str, type[Record]]] = {
+    record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Orphan)
+}
+"""The class that stands for a row of each table."""
 
 MISSING: Final = object()
 """Stands for the return value of a model that did not return in this process."""

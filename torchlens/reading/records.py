@@ -1,8 +1,6 @@
-"""The records people read: Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, FuncCallLocation.
+"""The records that lead to one another: Op, Orphan, Layer, Module, ModuleCall, Param, Buffer.
 
-A record is a facade: a trace, a table and a row. It holds no fact of its own; each field reads its
-column when asked. Two facades of one row are equal. Where a field has one answer per pass or per
-call and there are several, it refuses and says where to ask.
+Where a field has one answer per pass or per call and there are several, it refuses and says where to ask.
 
 None means that the question does not apply. Memory and time come as ``Bytes`` and ``Duration``.
 """
@@ -10,112 +8,24 @@ None means that the question does not apply. Memory and time come as ``Bytes`` a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar, overload
+from typing import Any, NoReturn, TypeVar
 
 import attrs
 
 from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavailableError
-from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
-from torchlens.reading.arms import ConditionalArm, ConditionalPass, passes_of
+from torchlens.reading.fields import Field, Record
+from torchlens.reading.given import Given, kept_arguments
 from torchlens.reading.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
 from torchlens.reading.locations import FuncCallLocation, location_of
-from torchlens.reading.lookup import LABELS
-from torchlens.reading.values import given_values, python_value, python_values, torch_dtype, torch_dtypes
+from torchlens.reading.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.reading.view import View
 
-__all__ = [
-    "RECORDS",
-    "Buffer",
-    "Conditional",
-    "FuncCallLocation",
-    "Layer",
-    "Module",
-    "ModuleCall",
-    "Op",
-    "Orphan",
-    "Param",
-    "Record",
-]
+__all__ = ["Buffer", "Layer", "Module", "ModuleCall", "Op", "Orphan", "Param"]
 
 T = TypeVar("T")
-
-
-class Record:
-    """A row of a table of a trace."""
-
-    __slots__ = ("row", "trace")
-
-    table_name: ClassVar[str]
-
-    trace: View
-    row: int
-
-    def __init__(self, trace: View, row: int) -> None:
-        self.trace = trace
-        self.row = row
-
-    def read(self, column: str) -> Any:
-        """The value of one column in this row, as the table holds it."""
-        return self.trace.table(self.table_name).value(column, self.row)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Record):
-            return NotImplemented
-        return self.row == other.row and self.table_name == other.table_name and self.trace is other.trace
-
-    def __hash__(self) -> int:
-        return hash((id(self.trace), self.table_name, self.row))
-
-    def __repr__(self) -> str:
-        return printable(f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>")
-
-    def about(self) -> str:
-        """What the short form says behind the label."""
-        return ""
-
-
-class Readable(Protocol):
-    """What has columns: a record, or a trace with its facts."""
-
-    def read(self, column: str) -> Any:
-        """The value of one column, as the table holds it."""
-        ...
-
-
-class Field(Generic[T]):
-    """A column read as an attribute, in one line: ``name = Field[str]("Last part of its address.")``.
-
-    ``make`` turns the stored value into what the reader gets; None stays None.
-    """
-
-    def __init__(self, doc: str, make: Callable[[Any], Any] | None = None) -> None:
-        self.__doc__ = doc
-        self.make = make
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, owner: None, cls: type) -> Field[T]: ...
-
-    @overload
-    def __get__(self, owner: Readable, cls: type) -> T: ...
-
-    def __get__(self, owner: Readable | None, cls: type) -> Field[T] | T:
-        return self if owner is None else self.value(owner)
-
-    def value(self, owner: Any) -> T:
-        stored = owner.read(self.name)
-        if self.make is None or stored is None:
-            plain: T = stored
-            return plain
-        with over_events():
-            made: T = self.make(stored)
-            return made
 
 
 class PassField(Field[T]):
@@ -182,29 +92,6 @@ def module_at(trace: View, address: str | None) -> Module | None:
     """The module of an address; None for no address."""
     rows = () if address is None else trace.index().door("modules").get(address, ())
     return Module(trace, rows[0]) if rows else None
-
-
-class Given(NamedTuple):
-    """What a call was given."""
-
-    args: list[Any]
-    kwargs: dict[str, Any]
-
-
-def kept_arguments(trace: View, call: int, told: int) -> tuple[list[Any], dict[str, Any]] | None:
-    """Copies of the arguments of a call as they were then.
-
-    Args:
-        trace: Where it is.
-        call: The event of the call.
-        told: The event that tells what was kept; negative for none, which gives None.
-    """
-    if told < 0:
-        return None
-    with over_events():
-        event = trace.event(call)
-        tensors = (None if kept is None else trace.kept(kept) for kept in trace.event(told).tensors)
-        return given_values(event.args, event.kwargs, tensors)
 
 
 def live_function(trace: View, number: int) -> Any:
@@ -1241,91 +1128,3 @@ class Buffer(HasGradients, Record):
     def about(self) -> str:
         versions = len(self.read("version_rows"))
         return f" {versions} version{'' if versions == 1 else 's'}"
-
-
-class SinglePass(Generic[T]):
-    """Something of the only pass of a conditional; refused with ``conditional_pass_ambiguous`` where it has several."""
-
-    def __init__(self, doc: str) -> None:
-        self.__doc__ = doc
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    @overload
-    def __get__(self, owner: None, cls: type) -> SinglePass[T]: ...
-
-    @overload
-    def __get__(self, owner: Conditional, cls: type) -> T: ...
-
-    def __get__(self, owner: Conditional | None, cls: type) -> SinglePass[T] | T:
-        if owner is None:
-            return self
-        passes = owner.passes
-        if len(passes) != 1:
-            raise AmbiguousReadError(
-                code="conditional_pass_ambiguous",
-                problem=f"{owner.id!r} was evaluated {len(passes)} times, each time with its own {self.name}",
-                remedy=f"ask one of them: conditional.passes[k].{self.name}",
-                id=owner.id,
-                num_passes=len(passes),
-                field=self.name,
-            )
-        made: T = getattr(passes[0], self.name)
-        return made
-
-
-class Conditional(Record):
-    """An if with its elifs and else, or a conditional expression, that the truth of a tensor had a part in.
-
-    One in a loop is one record with several passes. What decides without a tensor (``self.training``, ``x.item() > 0``)
-    is not seen.
-    """
-
-    __slots__ = ()
-    table_name = "conditionals"
-
-    id = Field[str]("``cond_`` and the label of the layer that was tested first.")
-    ordinal_index = Field[int]("Position in ``trace.conditionals``.")
-    kind = Field[str]("``if``, or ``ifexp`` for a conditional expression.")
-    num_passes = Field[int]("How often it was evaluated.")
-    arm_kinds = Field[tuple[str, ...]]("Its arms: ``then``, ``elif``, ``else``.")
-    num_arms = Field[int]("How many arms it has.")
-    num_elifs = Field[int]("How many elifs it has.")
-    has_elif = Field[bool]("Whether it has an elif.")
-    has_else = Field[bool]("Whether it has an else.")
-    test_texts = Field[tuple[str, ...]]("Source text of its tests, one for each arm but the else.")
-    fired_arm_kinds = Field[tuple[str | None, ...]](
-        "Kind of the arm taken, by pass; None where none was, or it is not known."
-    )
-    source_file = Field[str]("File it stands in.")
-    source_line = Field[int]("Line it starts on.")
-    source_location = Field[str]("File and line.")
-    func_qualname = Field[str]("Function it stands in.")
-    module_address = Field[str]("Address of the innermost module whose forward ran it.")
-
-    arms = SinglePass[tuple[ConditionalArm, ...]]("The arms of its only pass.")
-    fired_arm = SinglePass[ConditionalArm | None]("The arm that its only pass took; None where none, or not known.")
-    fired_arm_index = SinglePass[int | None]("Number of that arm.")
-    fired_arm_kind = SinglePass[str | None]("Kind of that arm.")
-
-    @property
-    def passes(self) -> tuple[ConditionalPass, ...]:
-        """Each evaluation, with its arms and the one that was taken."""
-        with over_events():
-            return passes_of(self)
-
-    @property
-    def module(self) -> Module | None:
-        """The innermost module whose forward ran it."""
-        return module_at(self.trace, self.module_address)
-
-    def about(self) -> str:
-        passes = self.read("num_passes")
-        return f" {self.read('kind')} at line {self.read('source_line')}, {passes} pass{'' if passes == 1 else 'es'}"
-
-
-RECORDS: Final[Mapping[str, type[Record]]] = {
-    record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Orphan)
-}
-"""The class that stands for a row of each table."""
