@@ -1,39 +1,41 @@
-"""The public verbs: options to a request, the request to the driver, a stream to a ``Trace``."""
+"""The public verbs: a request to the driver (tracing/request.py makes it), a stream to a ``Trace``."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import numbers
 import os
 import sys
-import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import attrs
-from torch import Tensor, nn
+from torch import nn
 
-from journal import Journal, JournalError, MemoryJournal, open_for_writing
-from journal.directories import require_free
-from projections.queries import refuse_values
-from projections.selector import RAW_TAIL, AnyOf, ModuleOutput, Selector, in_label_form, label, module, where
-from projections.vocabulary import ROOT
+from journal import Journal, JournalError
+from projections.selector import Selector
 from torchlens import compat
-from torchlens.capture.keeping import Holding
-from torchlens.capture.model import FunctionModel, address_of
-from torchlens.capture.plan import Facts, Stop, asked, checked
-from torchlens.capture.template import leaves
-from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown, SelectionError, TorchLensWarning
+from torchlens.capture.plan import Facts, Stop
+from torchlens.errors import ConfigurationError, SelectionError, TorchLensWarning
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
 from torchlens.reading.facade import Trace, TraceCaptureError, TraceJournalError
-from torchlens.reading.lookup import is_number
 from torchlens.reading.recording import Recording
 from torchlens.tracing import driver
 from torchlens.tracing.given_up import error_of
 from torchlens.tracing.nonfinite import stopped
-from torchlens.tracing.requested import AtPosition, Named
+from torchlens.tracing.request import (
+    Request,
+    arguments,
+    holding_of,
+    journal_of,
+    model_of,
+    name_of,
+    new_journal,
+    refuse_variants,
+    selection_of,
+    stop_of,
+    tags_of,
+    text_of,
+)
 
 __all__ = ["record", "trace", "wrapped"]
 
@@ -105,74 +107,35 @@ def trace(
     _refuse_unrouted(unrouted)
     if intervene is not None:
         raise unavailable("intervene")
-    if backend not in (None, driver.BACKEND):
-        raise ConfigurationError(
-            code="unknown_backend",
-            problem=f"there is no backend named {backend!r}",
-            remedy='pass backend="torch", or leave it out',
-            backend=backend,
-        )
-    if capture is not None and not isinstance(capture, CaptureOptions):
-        raise ConfigurationError(
-            code="option_group_type_invalid",
-            problem=f"capture= got {type(capture).__name__}",
-            remedy="pass tl.options.CaptureOptions(...)",
-            received_type=type(capture).__name__,
-        )
+    _refuse_settings(backend, capture)
     how = save if isinstance(save, SaveOptions) else SaveOptions(save)
-    root, forward, also_called = _model(model)
+    root, forward, also_called = model_of(model)
     args, kwargs = arguments(input_args, input_kwargs)
     with compat.NoTorchFunction():
-        _refuse_variants(args, kwargs)
-    request = driver.Request(
+        refuse_variants(args, kwargs)
+    request = Request(
         model=root,
         forward=forward,
         args=args,
         kwargs=kwargs,
         options=capture or DEFAULTS,
-        save=_save(how.select, root),
-        save_text=_text(save),
+        save=selection_of(how.select, root),
+        save_text=text_of(save),
         how=how,
-        holding=_holding(storage),
-        stop=_stop(stop_after, root),
-        name=_name(name),
-        tags=_tags(tags),
+        holding=holding_of(storage),
+        stop=stop_of(stop_after, root),
+        name=name_of(name),
+        tags=tags_of(tags),
         also_called=also_called,
     )
-    held = _journal(journal) if storage is None else _new_journal(storage, journal)
-    try:
-        captured = driver.capture(held, request)
-    except BaseException:
-        with contextlib.suppress(JournalError):  # what ended the capture is told
-            held.close()  # there will be no trace to do it
-        raise
-    held.lend(captured.stream, captured.handles)
+    held = journal_of(journal) if storage is None else new_journal(storage, journal)
+    captured = _captured(held, request)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
-    if captured.given_up is not None:
-        error = error_of(captured.given_up, made.tables)
-        error.partial_trace = made  # type: ignore[attr-defined]  # both classes have it
-        raise error
-    if isinstance(captured.error, (ConfigurationError, JournalError, SelectionError)):
-        captured.error.partial_trace = made  # type: ignore[union-attr]  # an error takes any
-        raise captured.error  # the request or the journal was at fault, not the model
-    if captured.error is not None:
-        raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
-    if captured.aborted:
-        raise stopped(made)
-    if captured.refusal is not None:
-        raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
+    _raise_what_ended(captured, made)
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
     if isinstance(request.save, Selector) and (captured.unmatched or not captured.kept_any):
-        part = ", ".join(map(repr, captured.unmatched)) if captured.kept_any else request.save_text
-        warnings.warn(
-            TorchLensWarning(
-                code="save_matched_nothing",
-                problem=f"save={part} matched no op" + ("" if captured.kept_any else ", so no activation was kept"),
-                remedy="check the name; trace.ops.labels and trace.modules.labels list what there is",
-            ),
-            stacklevel=_outside(),
-        )
+        _warn_unmatched(request, captured)
     return made
 
 
@@ -217,7 +180,7 @@ def record(
     if save is None or (isinstance(select, (str, list, tuple)) and (not select or select == "none")):
         raise ConfigurationError(
             code="recording_nothing_requested",
-            problem=f"a recording is its kept activations, and save={_text(save)} keeps none",
+            problem=f"a recording is its kept activations, and save={text_of(save)} keeps none",
             remedy='pass save= a selector, a label or "all"; for records alone, tl.trace(model, x, save="none")',
         )
     if on_forward_error not in get_args(OnForwardError):
@@ -268,199 +231,61 @@ def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
         )
 
 
-def _model(model: Any) -> tuple[nn.Module, Callable[..., Any], str | None]:
-    """The module to describe, wrappers taken off, what to call, and the module's address in the wrappers."""
-    if compat.is_scripted(model):
-        raise CompatibilityError(
-            code="model_type_unsupported",
-            problem="a scripted model runs no Python, so there is nothing to watch",
-            remedy="capture the module it was scripted from; a scripted submodule is captured as one op",
-        )
-    if isinstance(model, nn.Module):
-        outer = []
-        while (inner := compat.inner_model(model)) is not None:
-            outer.append("module" if inner is getattr(model, "module", None) else "_orig_mod")
-            model = inner
-        return model, model.__call__, ".".join(outer) or None
-    if isinstance(model, types.MethodType) and isinstance(model.__self__, nn.Module):
-        return model.__self__, model, None
-    if compat.is_compiled_function(model):
-        raise CompatibilityError(
-            code="compiled_callable_unsupported",
-            problem="a compiled function runs generated code, which is not watched",
-            remedy="capture the function that was compiled",
-        )
-    if isinstance(model, (types.FunctionType, types.BuiltinFunctionType, functools.partial)) or (
-        callable(model) and not isinstance(model, (type, Tensor))
-    ):
-        stand_in = FunctionModel(model)
-        return stand_in, stand_in.__call__, None
-    raise CompatibilityError(
-        code="model_type_unsupported",
-        problem=f"{type(model).__name__} is no model",
-        remedy="pass an nn.Module, a method of one, or a function of tensors",
-        received_type=type(model).__name__,
-    )
-
-
-def arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of the forward, from what a verb was given."""
-    if kwargs is not None and not isinstance(kwargs, Mapping):
+def _refuse_settings(backend: Any, capture: Any) -> None:
+    if backend not in (None, driver.BACKEND):
         raise ConfigurationError(
-            code="input_kwargs_type_invalid",
-            problem=f"input_kwargs got {type(kwargs).__name__}",
-            remedy="pass a dict; several positional arguments go into one list: tl.trace(model, [a, b])",
-            received_type=type(kwargs).__name__,
+            code="unknown_backend",
+            problem=f"there is no backend named {backend!r}",
+            remedy='pass backend="torch", or leave it out',
+            backend=backend,
         )
-    named = {} if kwargs is None else dict(kwargs)
-    if args is None:
-        return (), named
-    if isinstance(args, (list, tuple)) and not hasattr(args, "_fields"):
-        return tuple(args), named
-    return (args,), named
-
-
-def _refuse_variants(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for _, tensor in leaves((args, kwargs), deep=True):
-        if tensor.is_meta or tensor.is_nested or compat.is_functional_wrapper(tensor):
-            kind = "meta" if tensor.is_meta else "nested" if tensor.is_nested else "functional"
-            raise CompatibilityError(
-                code="unsupported_tensor_variant",
-                problem=f"an input is a {kind} tensor",
-                remedy="pass dense tensors with values",
-                kind=kind,
-            )
-
-
-def _save(save: Any, root: nn.Module) -> Selector | bool:
-    if save is None or save == "all":
-        return True
-    if isinstance(save, str) and save == "none":
-        return False
-    if isinstance(save, (list, tuple)):
-        parts = tuple(_one_save(item, root) for item in save)
-        return parts[0] if len(parts) == 1 else AnyOf(parts) if parts else False
-    return _one_save(save, root)
-
-
-def _one_save(item: Any, root: nn.Module) -> Selector:
-    if isinstance(item, Selector):
-        if item.names_gradients:
-            raise unavailable("a selector of gradients in save")
-        refuse_values(item)
-        return item
-    if isinstance(item, str) and item not in ("", "all", "none"):
-        return _named(item, root)
-    if isinstance(item, Tensor):
+    if capture is not None and not isinstance(capture, CaptureOptions):
         raise ConfigurationError(
-            code="layers_to_save_type_invalid",
-            problem="save= got a tensor",
-            remedy="put all inputs into one list, tl.trace(model, [a, b]), and select with save=",
+            code="option_group_type_invalid",
+            problem=f"capture= got {type(capture).__name__}",
+            remedy="pass tl.options.CaptureOptions(...)",
+            received_type=type(capture).__name__,
         )
-    if callable(item) and not isinstance(item, (type, nn.Module)):
-        return where(checked(item), name_hint=getattr(item, "__qualname__", None))
-    if isinstance(item, numbers.Integral) and not isinstance(item, bool):
-        return AtPosition(int(item))
-    raise ConfigurationError(
-        code="save_predicate_type_invalid",
-        problem=f"save= got {repr(item) + ' beside others' if isinstance(item, str) else type(item).__name__}",
-        remedy='pass None, "all" or "none" alone; or a selector, a label, a module address, a position in trace.ops, '
-        "part of a label, a predicate, or a list of these",
-        received_type=type(item).__name__,
-    )
 
 
-def selector_for(item: Any, model: Any) -> Selector:
-    """What one item of ``save=`` asks for in a model."""
-    return _one_save(item, _model(model)[0])
+def _captured(held: Journal, request: Request) -> driver.Captured:
+    """The capture, lent the journal's handles; a journal that no trace will hold is closed."""
+    try:
+        captured = driver.capture(held, request)
+    except BaseException:
+        with contextlib.suppress(JournalError):  # what ended the capture is told
+            held.close()
+        raise
+    held.lend(captured.stream, captured.handles)
+    return captured
 
 
-def _named(text: str, root: nn.Module) -> Selector:
-    """What a text of ``save=`` asks for: a module by its address decides while the model runs, all else afterwards."""
-    found = _module_named(text, root)
-    if found is not None:
-        return found
-    return label(text) if text.endswith(RAW_TAIL) else Named(text)
+def _raise_what_ended(captured: driver.Captured, made: Trace) -> None:
+    """Tell of what ended the capture early, or kept it from being stored; the exception holds the trace."""
+    if captured.given_up is not None:
+        error = error_of(captured.given_up, made.tables)
+        error.partial_trace = made  # type: ignore[attr-defined]  # both classes have it
+        raise error
+    if isinstance(captured.error, (ConfigurationError, JournalError, SelectionError)):
+        captured.error.partial_trace = made  # type: ignore[union-attr]  # an error takes any
+        raise captured.error  # the request or the journal was at fault, not the model
+    if captured.error is not None:
+        raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
+    if captured.aborted:
+        raise stopped(made)
+    if captured.refusal is not None:
+        raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
 
 
-def _module_named(text: str, root: nn.Module) -> Selector | None:
-    """The module, or call of one, that a text is an address of; None for any other text."""
-    name, colon, token = text.partition(":")
-    address = ROOT if name == ROOT else address_of(root, name)
-    return None if address is None or (colon and not is_number(token)) else module(f"{address}{colon}{token}")
-
-
-def _text(request: Any) -> str:
-    if isinstance(request, (list, tuple)):
-        return "[" + ", ".join(_text(item) for item in request) + "]"
-    if isinstance(request, SaveOptions):
-        asked = [
-            f"{field.name}={_text(value)}"
-            for field in attrs.fields(SaveOptions)
-            if (value := getattr(request, field.name)) != field.default
-        ]
-        return f"SaveOptions({', '.join(asked)})"
-    if request is None or isinstance(request, (str, int, Selector)) or type(request).__module__ == "torch":
-        return repr(request)
-    return getattr(request, "__qualname__", type(request).__qualname__)
-
-
-def _stop(stop: Any, root: nn.Module) -> Stop | None:
-    if stop is None:
-        return None
-    if isinstance(stop, str):
-        named = _module_named(stop, root)
-        if named is not None and stop.partition(":")[0] != ROOT:
-            return _stop_at(named, stop, module=stop)
-        if in_label_form(stop):
-            raise _not_live(stop)
-        return Stop(text=stop, matches=lambda facts: facts.func_name == stop)
-    if isinstance(stop, Selector):
-        refuse_values(stop)
-        if stop.needs_labels or stop.waits_for_end or stop.ahead or stop.names_gradients:
-            raise _not_live(repr(stop))
-        alone = stop.address if isinstance(stop, ModuleOutput) and stop.address.partition(":")[0] != ROOT else None
-        if alone is not None and _module_named(alone, root) is None:
-            alone = None
-        return _stop_at(stop, repr(stop), module=alone)
-    if callable(stop):
-        return _exploratory(stop, _text(stop))
-    raise ConfigurationError(
-        code="stop_after_type_invalid",
-        problem=f"stop_after= got {type(stop).__name__}",
-        remedy="pass a module address, a function name, a selector or a predicate",
-        received_type=type(stop).__name__,
-    )
-
-
-def _stop_at(selector: Selector, text: str, *, module: str | None = None) -> Stop:
-    def matches(facts: Facts) -> bool:
-        answer = asked(selector, facts)
-        if answer is None and not selector.names_modules:  # a predicate in it reads what is not known yet
-            raise _not_live(text)
-        return answer is True
-
-    return Stop(text=text, matches=matches, module=module)
-
-
-def _exploratory(predicate: Callable[[Facts], Any], text: str) -> Stop:
-    ask = checked(predicate)
-
-    def matches(facts: Facts) -> bool:
-        try:
-            return ask(facts)
-        except NotYetKnown as exc:
-            raise _not_live(text) from exc
-
-    return Stop(text=text, matches=matches, exploratory=True)
-
-
-def _not_live(text: str) -> ConfigurationError:
-    return ConfigurationError(
-        code="stop_after_site_not_live",
-        problem=f"{text} is not known as an op returns: it needs final labels, or what runs afterwards",
-        remedy="pass a module address, a function name, tl.func(...) or a predicate",
-        site=text,
+def _warn_unmatched(request: Request, captured: driver.Captured) -> None:
+    part = ", ".join(map(repr, captured.unmatched)) if captured.kept_any else request.save_text
+    warnings.warn(
+        TorchLensWarning(
+            code="save_matched_nothing",
+            problem=f"save={part} matched no op" + ("" if captured.kept_any else ", so no activation was kept"),
+            remedy="check the name; trace.ops.labels and trace.modules.labels list what there is",
+        ),
+        stacklevel=_outside(),
     )
 
 
@@ -481,63 +306,3 @@ def _never_stopped(stop: Stop) -> None:
         remedy="check the address or name; a condition that may not occur belongs in a predicate",
         site=stop.text,
     )
-
-
-def _name(name: Any) -> str | None:
-    if name is not None and not isinstance(name, str):
-        raise ConfigurationError(
-            code="name_type_invalid",
-            problem=f"a name or tag is {type(name).__name__}",
-            remedy="pass text",
-            received_type=type(name).__name__,
-        )
-    return name
-
-
-def _tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise ConfigurationError(
-            code="tags_type_invalid",
-            problem=f"tags={tags!r} is one text, which would be taken letter by letter",
-            remedy=f"pass a list: tags=[{tags!r}]",
-            received_type="str",
-        )
-    return tuple(_name(tag) or "" for tag in tags)
-
-
-def _holding(storage: Any) -> Holding:
-    """Which tensors stay in memory beside their bytes."""
-    if storage is not None and not isinstance(storage, DiskStorage):
-        raise ConfigurationError(
-            code="storage_type_invalid",
-            problem=f"storage= got {type(storage).__name__}",
-            remedy="pass tl.to_disk(path)",
-            received_type=type(storage).__name__,
-        )
-    return "graph" if storage is None else "all" if storage.retain_in_memory else "nothing"
-
-
-def _new_journal(storage: DiskStorage, journal: Any) -> Journal:
-    if journal is not None:
-        raise ConfigurationError(
-            code="storage_argument_conflict",
-            problem="storage= and journal= both say where the activations go",
-            remedy="leave one out: journal= appends, and holds what is on the autograd graph too; storage= makes a new "
-            "journal, and holds nothing",
-        )
-    return open_for_writing(require_free(storage.path))
-
-
-def _journal(journal: Any) -> Journal:
-    if journal is None:
-        return MemoryJournal()
-    options = journal if isinstance(journal, JournalOptions) else None
-    if options is None and not isinstance(journal, (str, os.PathLike)):
-        raise ConfigurationError(
-            code="journal_type_invalid",
-            problem=f"journal= got {type(journal).__name__}",
-            remedy="pass a path or tl.JournalOptions(path, ...)",
-            received_type=type(journal).__name__,
-        )
-    options = options or JournalOptions(os.fspath(journal))
-    return open_for_writing(options.path, durability=options.durability, sync=options.sync)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import attrs
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from journal import JournalError
 from journal.events import (
@@ -48,10 +48,10 @@ from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
 from torchlens.capture.changing import ChangingKeeper
 from torchlens.capture.inputs import argument_names, copied
-from torchlens.capture.keeping import Holding, Keeper
+from torchlens.capture.keeping import Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.places import calling, described_classes, described_function, frame_at, way_of
-from torchlens.capture.plan import Plan, Stop
+from torchlens.capture.plan import Plan
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.saved import saved_for_backward
 from torchlens.capture.sweep import Sweep
@@ -64,10 +64,11 @@ from torchlens.options import CaptureOptions, SaveOptions
 from torchlens.reading.facade import Trace
 from torchlens.reading.records import Op
 from torchlens.tracing.given_up import Why, problem_of
+from torchlens.tracing.request import Request
 from torchlens.tracing.requested import unmatched
 from torchlens.version import VERSION
 
-__all__ = ["BACKEND", "Captured", "Request", "capture", "wrapped"]
+__all__ = ["BACKEND", "Captured", "capture", "wrapped"]
 
 BACKEND: Final = "torch"
 
@@ -75,25 +76,6 @@ LATER: Final = frozenset(name for name in dir(Op) if not name.startswith("_")) -
     *("out", "grad", "grads", "gradient_records", "input_activations", "trace", "row", "read", "about", "table_name")
 }
 """What a predicate may ask of a finished op: all it tells but values."""
-
-
-@attrs.define(slots=True, frozen=True)
-class Request:
-    """A resolved request: everything checked, nothing left to decide."""
-
-    model: nn.Module
-    forward: Callable[..., Any]  # what is called with the arguments
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    options: CaptureOptions
-    save: Selector | bool
-    save_text: str
-    how: SaveOptions
-    holding: Holding
-    stop: Stop | None
-    name: str | None
-    tags: tuple[str, ...]
-    also_called: str | None = None  # address of the model within a wrapper that was taken off
 
 
 @attrs.define(slots=True)

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from projections.queries import unresolvable
 from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, place_of, union
-from torchlens.api import selector_for, trace
+from torchlens.api import trace
 from torchlens.capture.facts import Facts
 from torchlens.errors import SiteAmbiguityError, TorchLensWarning
 from torchlens.options import CaptureOptions
 from torchlens.reading.facade import Trace
+from torchlens.tracing.request import selector_for
 
 __all__ = ["extract", "pluck"]
 

@@ -26,6 +26,7 @@ from torchlens.options import CaptureOptions, unavailable
 from torchlens.reading.facade import Trace
 from torchlens.replay.replaying import Known, Replay
 from torchlens.tracing import driver
+from torchlens.tracing.request import arguments
 from torchlens.validation.checking import Checking
 from torchlens.validation.findings import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
 from torchlens.validation.model_state import ModelState, RandomState
@@ -180,7 +181,7 @@ class BareForward:
         generators: RandomState,
     ) -> None:
         self.model = model
-        self.args, self.kwargs = api.arguments(input_args, input_kwargs)
+        self.args, self.kwargs = arguments(input_args, input_kwargs)
         self.seed = seed
         self.state = state
         self.generators = generators
