@@ -162,6 +162,14 @@ def storage_address(tensor: Tensor) -> int:
     return untyped_storage(tensor)._cdata
 
 
+def storage_or_none(tensor: Tensor) -> int | None:
+    """As ``storage_address``; None for a tensor that has no storage, such as a sparse one."""
+    try:
+        return storage_address(tensor)
+    except RuntimeError:  # NotImplementedError is one
+        return None
+
+
 def op_writes(op: Any) -> bool:
     """Whether an operator (or, of a packet, any overload) says in its schema that it writes an argument."""
     overloads = [op] if isinstance(op, OP_OVERLOAD) else [getattr(op, name) for name in op.overloads()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import ctypes
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -23,6 +24,18 @@ STRIDED: Final = torch.strided
 DTYPE_BY_WORD: Final = {word: dtype for dtype, word in DTYPE_WORD.items()}
 
 
+def has_plain_memory(tensor: Tensor) -> bool:
+    """Whether a tensor's elements lie in strided memory: it is not sparse, quantised, nested or meta."""
+    return tensor.layout is STRIDED and not (tensor.is_meta or tensor.is_nested or tensor.is_quantized)
+
+
+def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from a tensor's first one to its last one in memory, both included; 0 if it has none."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
 def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | None:
     """The tensor's elements as one buffer, without a copy where they lie densely in CPU memory.
 
@@ -31,7 +44,7 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
         the tensor's shape reads it (None: contiguous), and whether the buffer is the tensor's own memory.
         None for a kind of tensor whose elements are no plain memory (sparse, quantised, nested, meta).
     """
-    if tensor.layout is not STRIDED or tensor.is_meta or tensor.is_nested or tensor.is_quantized:
+    if not has_plain_memory(tensor):
         return None
     own = True
     if not tensor.is_cpu:
@@ -57,7 +70,7 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
 
 def contiguous_bytes(tensor: Tensor) -> Any | None:
     """The tensor's elements in the order of its axes, as a buffer of its own; None as for ``dense_bytes``."""
-    if tensor.layout is not STRIDED or tensor.is_meta or tensor.is_nested or tensor.is_quantized:
+    if not has_plain_memory(tensor):
         return None
     with compat.NoTorchFunction():
         tensor = compat.resolve_conj(compat.resolve_neg(compat.detach(tensor)))
@@ -109,11 +122,11 @@ def from_payload(
     flat_strides = strides if strides is not None else contiguous_strides(shape)
     if len(flat_strides) != len(shape) or min(flat_strides, default=0) < 0:
         raise _mismatch(dtype, shape)
-    last = offset + sum((size - 1) * stride for size, stride in zip(shape, flat_strides, strict=True))
+    end = offset + reach(shape, flat_strides)
     item = torch.empty((), dtype=kind).element_size()
-    if (last + 1) * item > len(data):
+    if end * item > len(data):
         raise _mismatch(dtype, shape)
-    window = bytearray(memoryview(data)[offset * item : (last + 1) * item])
+    window = bytearray(memoryview(data)[offset * item : end * item])
     return torch.frombuffer(window, dtype=kind).as_strided(shape, flat_strides)
 
 
@@ -138,9 +151,9 @@ def _mismatch(dtype: str, shape: tuple[int, ...]) -> PayloadUnavailableError:
 
 def nonfinite_elements(tensor: Tensor) -> tuple[int, int]:
     """How many elements are NaN, and how many infinite; of a tensor without plain values none."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta or tensor.is_quantized:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
         return 0, 0
-    if tensor.layout != STRIDED or tensor.is_nested or compat.is_functional_wrapper(tensor):
+    if not has_plain_memory(tensor) or compat.is_functional_wrapper(tensor):
         return 0, 0
     plain = compat.detach(tensor)
     if cmath.isfinite(compat.number_of(compat.total(plain))):  # a sum without overflow proves it; most are

@@ -19,8 +19,8 @@ from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.template import encode
 from torchlens.errors import ReplayRefused
 from torchlens.replay.arguments import argument
-from torchlens.replay.replaying import Known, Replay
-from torchlens.replay.restoring import Place, cells_of, laid_out, may_overlap
+from torchlens.replay.replaying import Replay
+from torchlens.replay.restoring import Known, Place, cells_of, laid_out, may_overlap
 
 
 def replay_of(trace: tl.Trace) -> Replay:

@@ -89,11 +89,8 @@ def pieces_of(held: Iterable[tuple[int, Tensor]]) -> dict[str, list[tuple[int, i
     seen: set[int] = set()
     found: dict[str, list[tuple[int, int]]] = {}
     for value, tensor in held:
-        try:
-            address = compat.storage_address(tensor)
-        except RuntimeError:
-            continue
-        if address not in seen:
+        address = compat.storage_or_none(tensor)
+        if address is not None and address not in seen:
             seen.add(address)
             found.setdefault(str(tensor.device), []).append((value, compat.untyped_storage(tensor).nbytes()))
     return found

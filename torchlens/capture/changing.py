@@ -112,7 +112,5 @@ class ChangingKeeper(Keeper):
 
 
 def shares_memory(one: Tensor, other: Tensor) -> bool:
-    try:
-        return compat.storage_address(one) == compat.storage_address(other)
-    except RuntimeError:
-        return one is other
+    address = compat.storage_or_none(one)
+    return one is other if address is None else address == compat.storage_or_none(other)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from torchlens import compat
 from torchlens.capture.template import field_names, leaves
+from torchlens.tensors import has_plain_memory
 
 
 def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], set[int]]:
@@ -32,7 +33,7 @@ def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     made: dict[int, Tensor] = {}
     parameters: set[int] = set()
     found = list({id(tensor): tensor for _, tensor in leaves((args, kwargs))}.values())
-    addresses = [_address(tensor) for tensor in found]
+    addresses = [compat.storage_or_none(tensor) for tensor in found]
     counts = Counter(addresses)
     shared: dict[int, Tensor] = {}
     for tensor, address in zip(found, addresses, strict=True):
@@ -46,15 +47,6 @@ def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
         {name: _replaced(item, made) for name, item in kwargs.items()},
         parameters,
     )
-
-
-def _address(tensor: Tensor) -> int | None:
-    if tensor.layout != torch.strided or tensor.is_nested:
-        return None
-    try:
-        return compat.storage_address(tensor)
-    except RuntimeError:
-        return None
 
 
 def _modes_of(tensor: Tensor) -> AbstractContextManager[None]:
@@ -71,14 +63,14 @@ def _modes(*, inference: bool) -> Iterator[None]:
 
 
 def _copy(tensor: Tensor, shared: dict[int, Tensor] | None) -> Tensor:
-    if tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested:
-        if tensor.dtype.is_complex and tensor.is_conj():
-            return _copy(tensor.conj(), shared).conj()
-        if tensor.is_neg():
-            return compat.neg_view(_copy(compat.neg_view(tensor), shared))
-    with compat.NoTorchFunction():
-        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized:
+    if not has_plain_memory(tensor):
+        with compat.NoTorchFunction():
             return compat.copied(tensor)
+    if tensor.dtype.is_complex and tensor.is_conj():
+        return _copy(tensor.conj(), shared).conj()
+    if tensor.is_neg():
+        return compat.neg_view(_copy(compat.neg_view(tensor), shared))
+    with compat.NoTorchFunction():
         if shared is None:
             simple = compat.copied(tensor)
             if simple.stride() == tensor.stride():

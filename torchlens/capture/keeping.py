@@ -19,7 +19,7 @@ from journal.events import PayloadRef
 from torchlens import compat
 from torchlens.capture.budget import Budget
 from torchlens.handles import made_of
-from torchlens.tensors import dense_bytes
+from torchlens.tensors import dense_bytes, reach
 
 Pin = tuple[Tensor, int | None]
 """A held tensor and the version of its memory when it was held."""
@@ -192,7 +192,7 @@ class Keeper:
         if region is not None:
             number, first, count, dtype = region
             offset = int(tensor.storage_offset()) - first
-            inside = offset >= 0 and offset + reach(tensor) <= count
+            inside = offset >= 0 and offset + reach(tensor.shape, tensor.stride()) <= count
             if tensor.dtype is dtype and inside and not tensor.is_neg() and not (dtype.is_complex and tensor.is_conj()):
                 return (number, offset, None if tensor.is_contiguous() else tuple(tensor.stride()))
         packed = dense_bytes(tensor)
@@ -209,13 +209,6 @@ class Keeper:
 
 def _go_on(why: Any) -> None:
     """Nobody listens."""
-
-
-def reach(tensor: Tensor) -> int:
-    """Elements from the tensor's first one to its last one in memory, both included; 0 if it has none."""
-    if tensor.numel() == 0:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def connected_copy(tensor: Tensor) -> Tensor:

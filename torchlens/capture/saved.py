@@ -71,11 +71,9 @@ def kept_by(node: Any, storages: dict[int, int]) -> list[Entry] | None:
 
 def entry_of(tensor: Tensor, storages: dict[int, int]) -> Entry | None:
     """None for a tensor without plain memory."""
-    try:
-        address = compat.storage_address(tensor)
-        size = compat.untyped_storage(tensor).nbytes()
-    except RuntimeError:
+    address = compat.storage_or_none(tensor)
+    if address is None:
         return None
-    number = storages.setdefault(address, len(storages))
+    number, size = storages.setdefault(address, len(storages)), compat.untyped_storage(tensor).nbytes()
     item = tensor.element_size()
     return (number, size, int(tensor.storage_offset()) * item, tensor.numel() * item)

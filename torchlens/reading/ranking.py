@@ -20,6 +20,7 @@ from projections.queries import By, Scores, unresolvable
 from torchlens.errors import SelectionError
 from torchlens.reading.selection import Site, positions_of
 from torchlens.reading.view import View
+from torchlens.tensors import has_plain_memory
 
 __all__ = ["Values"]
 
@@ -112,7 +113,7 @@ class Values:
         label = self.trace.table("ops").value("label", row)
         tensor: Tensor | None = self.trace.activation(row) if isinstance(by, str) else self.scored(row, by)
         assert tensor is not None  # the population was looked through
-        if tensor.is_nested or tensor.layout != torch.strided or tensor.is_quantized:
+        if not has_plain_memory(tensor):
             raise unresolvable(
                 "no_index_space",
                 f"the elements of {label!r} have no fixed places",

@@ -26,17 +26,8 @@ from torchlens.capture.template import leaves
 from torchlens.errors import PayloadUnavailableError, ReplayRefused
 from torchlens.reading.view import View
 from torchlens.replay.arguments import call_arguments
-from torchlens.replay.restoring import Image, Place, laid_out, place
-from torchlens.tensors import DTYPE_BY_WORD, STRIDED
-
-
-class Known(NamedTuple):
-    """A parameter as it stood before the forward."""
-
-    tensor: Tensor  # its elements, cut from the graph, with the strides that it has
-    offset: int  # of it in its storage, in elements
-    requires_grad: bool
-
+from torchlens.replay.restoring import Image, Known, Place, laid_out, place
+from torchlens.tensors import DTYPE_BY_WORD, has_plain_memory
 
 AUTOCAST_DEVICES: Final = ("cpu", "cuda")
 
@@ -229,7 +220,8 @@ class Replay:
     @staticmethod
     def shares(one: Tensor, other: Tensor) -> bool:
         """Whether another tensor lies in the same storage."""
-        return one is not other and memory_of(one) is not None and memory_of(one) == memory_of(other)
+        address = compat.storage_or_none(one)
+        return one is not other and address is not None and address == compat.storage_or_none(other)
 
     @staticmethod
     @contextlib.contextmanager
@@ -262,23 +254,9 @@ class Replay:
             generator.set_state(before)
 
 
-def memory_of(tensor: Tensor) -> int | None:
-    """Identity of a tensor's storage; None where it has none."""
-    try:
-        return compat.storage_address(tensor)
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor is nothing but elements in strided memory."""
-    return (
-        type(tensor) is Tensor
-        and tensor.layout is STRIDED
-        and not tensor.is_nested
-        and not tensor.is_quantized
-        and not tensor.is_meta
-    )
+    return type(tensor) is Tensor and has_plain_memory(tensor)
 
 
 def place_of(described: Described) -> Place:

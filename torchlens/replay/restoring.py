@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlens import compat
-from torchlens.tensors import contiguous_strides
+from torchlens.tensors import contiguous_strides, reach
 
 LINE: Final = 64
 """Bytes to which torch aligns memory on the CPU; offsets are kept within such a line."""
@@ -29,9 +29,7 @@ class Place(NamedTuple):
     @property
     def reach(self) -> int:
         """Elements from the first one to the last one, both included."""
-        if 0 in self.shape:
-            return 0
-        return 1 + sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
+        return reach(self.shape, self.strides)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -43,6 +41,14 @@ class Place(NamedTuple):
 def place(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None, offset: int) -> Place:
     """A place; without strides the tensor is contiguous."""
     return Place(dtype, shape, contiguous_strides(shape) if strides is None else strides, offset)
+
+
+class Known(NamedTuple):
+    """A parameter as it stood before the forward."""
+
+    tensor: Tensor  # its elements, cut from the graph, with the strides that it has
+    offset: int  # of it in its storage, in elements
+    requires_grad: bool
 
 
 class Image:

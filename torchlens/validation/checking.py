@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from projections.memory import Executed
+from torchlens import compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.errors import ReplayRefused
-from torchlens.replay.replaying import Remade, Replay, is_plain, memory_of
+from torchlens.replay.replaying import Remade, Replay, is_plain
 from torchlens.replay.restoring import cells_of
 from torchlens.tensors import DTYPE_WORD
 from torchlens.validation import independence
@@ -121,14 +122,14 @@ class Checking:
     def sharing(self, call: Executed, made: Remade) -> Judged:
         """Which results are an argument, or lie in the memory of one."""
         numbers = call.inputs
-        lies_in = [memory_of(tensor) for tensor in made.tensors]
+        lies_in = [compat.storage_or_none(tensor) for tensor in made.tensors]
         for slot, (tensor, output) in enumerate(zip(made.results, call.outputs, strict=True)):
             same = next((numbers[place] for place, given in enumerate(made.tensors) if given is tensor), None)
             recorded = None if output.same_as is None else numbers[output.same_as]
             if same != recorded:
                 is_one, was_one = (self.argument(number) for number in (same, recorded))
                 return Judged("sharing_not_reproduced", f"result {slot} is {is_one}; recorded was {was_one}")
-            address = memory_of(tensor)
+            address = compat.storage_or_none(tensor)
             shares = address is not None and address in lies_in
             if output.storage is not None and output.layout is None and shares != (output.view_of is not None):
                 lies = "shares memory with an argument" if shares else "has memory of its own"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torchlens import compat
 from torchlens.bits import same_bits
 from torchlens.errors import ConfigurationError
-from torchlens.replay.replaying import Known, memory_of
+from torchlens.replay.restoring import Known
 
 MEMBERS: Final = (dict, list, set, deque)
 
@@ -36,7 +36,8 @@ class Held:
 
     def restore(self) -> None:
         tensor = self.tensor
-        if memory_of(tensor) != memory_of(self.alias) or tensor.stride() != self.alias.stride():
+        moved = compat.storage_or_none(tensor) != compat.storage_or_none(self.alias)
+        if moved or tensor.stride() != self.alias.stride():
             tensor.data = self.alias
         put_back(tensor, self.values)
         if not tensor.is_leaf:

@@ -24,7 +24,8 @@ from torchlens.errors import ConfigurationError, TorchLensWarning
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, unavailable
 from torchlens.reading.facade import Trace
-from torchlens.replay.replaying import Known, Replay
+from torchlens.replay.replaying import Replay
+from torchlens.replay.restoring import Known
 from torchlens.tracing import driver
 from torchlens.tracing.request import arguments
 from torchlens.validation.checking import Checking
