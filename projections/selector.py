@@ -43,14 +43,14 @@ TYPE_PATTERN: Final = re.compile(rf"\^?{TYPE_TEXT.pattern}(\|\^?{TYPE_TEXT.patte
 """A pattern that searches a label as it searches the label's type part."""
 
 
-class Place(NamedTuple):
-    """What a module address asks for."""
+class CallKey(NamedTuple):
+    """What a module address asks for: a module, and which of its calls."""
 
     address: str  # the module's own address
     token: str  # the number of a call, "last" or "all"
 
 
-def place_of(address: str, names: Mapping[str, str]) -> Place:
+def call_key(address: str, names: Mapping[str, str]) -> CallKey:
     """The module and the call that an address, an alias or a call label names.
 
     Args:
@@ -58,11 +58,11 @@ def place_of(address: str, names: Mapping[str, str]) -> Place:
         names: Address of a module by each of its names; others are taken as they stand.
     """
     if address in names:
-        return Place(names[address], ANY_CALL)
+        return CallKey(names[address], ANY_CALL)
     base, colon, token = address.rpartition(":")
     if colon and (token in (LAST_CALL, ANY_CALL) or is_count(token)):
-        return Place(names.get(base, base), token if token in (LAST_CALL, ANY_CALL) else str(int(token)))
-    return Place(address, ANY_CALL)
+        return CallKey(names.get(base, base), token if token in (LAST_CALL, ANY_CALL) else str(int(token)))
+    return CallKey(address, ANY_CALL)
 
 
 def is_count(token: str) -> bool:
@@ -100,7 +100,7 @@ class LiveFacts(Protocol):
         """Whether no module returns anything any more, and no op comes any more."""
         ...
 
-    def place(self, address: str) -> Place:
+    def call_key(self, address: str) -> CallKey:
         """The module and the call that an address names."""
         ...
 
@@ -434,7 +434,7 @@ class Output(Term):
 
 def calls_named(tables: Tables, address: str) -> list[int]:
     """Rows of the module calls that an address, an alias or a call label names."""
-    base, token = place_of(address, tables.aliases)
+    base, token = call_key(address, tables.aliases)
     calls = [row for row, owner in enumerate(tables.module_calls.column("address")) if owner == base]
     if token == ANY_CALL:
         return calls
@@ -443,21 +443,21 @@ def calls_named(tables: Tables, address: str) -> list[int]:
     return [row for row in calls if tables.module_calls.value("call_index", row) == int(token)]
 
 
-def named_among(place: Place, call_labels: Iterable[str]) -> Verdict:
-    """Whether a call that a place names is among these; None where that depends on which will be the last."""
+def named_among(key: CallKey, call_labels: Iterable[str]) -> Verdict:
+    """Whether a call that a key names is among these; None where that depends on which will be the last."""
     for call_label in call_labels:
         base, _, number = call_label.rpartition(":")
-        if base == place.address:
-            if place.token == LAST_CALL:
+        if base == key.address:
+            if key.token == LAST_CALL:
                 return None
-            if place.token in (ANY_CALL, number):
+            if key.token in (ANY_CALL, number):
                 return True
     return False
 
 
-def names_whole(place: Place) -> bool:
-    """Whether a place is the root's own call, in which everything ran."""
-    return place.address == ROOT and place.token in (ANY_CALL, "1")
+def names_whole(key: CallKey) -> bool:
+    """Whether a key is the root's own call, in which everything ran."""
+    return key.address == ROOT and key.token in (ANY_CALL, "1")
 
 
 @attrs.frozen(repr=False)
@@ -474,10 +474,10 @@ class ModuleOutput(Term):
 
     def live(self, facts: LiveFacts) -> Verdict:
         """Known when a module returns the value; that none will return it is known at the end."""
-        place = facts.place(self.address)
+        key = facts.call_key(self.address)
         if facts.is_output:
-            return None if place == (ROOT, LAST_CALL) else names_whole(place)
-        answer = named_among(place, facts.output_of)
+            return None if key == (ROOT, LAST_CALL) else names_whole(key)
+        answer = named_among(key, facts.output_of)
         return answer if answer is not False or facts.at_end else None
 
     def found(self, tables: Tables, record: Record) -> set[int]:
@@ -501,13 +501,13 @@ class InModule(Term):
         return self.address.endswith(f":{LAST_CALL}")
 
     def live(self, facts: LiveFacts) -> Verdict:
-        place = facts.place(self.address)
-        if place == (ROOT, LAST_CALL):
+        key = facts.call_key(self.address)
+        if key == (ROOT, LAST_CALL):
             return None
-        return names_whole(place) or named_among(place, facts.modules)
+        return names_whole(key) or named_among(key, facts.modules)
 
     def found(self, tables: Tables, record: Record) -> set[int]:
-        if names_whole(place_of(self.address, tables.aliases)):
+        if names_whole(call_key(self.address, tables.aliases)):
             return set(range(len(tables.ops)))
         inside = tables.module_calls.column("op_rows")
         return {row for call in calls_named(tables, self.address) for row in inside[call]}

@@ -14,7 +14,8 @@ from torch import nn
 from journal import Journal, JournalError
 from projections.selector import Selector
 from torchlens import compat
-from torchlens.capture.plan import Facts, Stop
+from torchlens.capture.facts import Facts
+from torchlens.capture.plan import Stop
 from torchlens.errors import ConfigurationError, SelectionError, TorchLensWarning
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
 from torchlens.reading.facade import Trace, TraceCaptureError, TraceJournalError

@@ -15,8 +15,9 @@ from projections import CaptureTables, Projector, Selector
 from projections.errors import NotYetKnown, SelectionError, SelectorTypeError
 from projections.nearby import followed_by, preceded_by
 from projections.selector import (
-    Place,
+    CallKey,
     Tables,
+    call_key,
     contains,
     func,
     grad,
@@ -25,7 +26,6 @@ from projections.selector import (
     label,
     module,
     output,
-    place_of,
     regex,
     where,
 )
@@ -99,8 +99,8 @@ class Facts:
         calls = [call for call, rows in enumerate(forward.calls.outputs) if call and self.row in rows]
         return tuple(forward.call_labels[call] for call in calls) if self.at_end else ()
 
-    def place(self, address: str) -> Place:
-        return place_of(address, self.tables.aliases)
+    def call_key(self, address: str) -> CallKey:
+        return call_key(address, self.tables.aliases)
 
     @property
     def ran(self) -> list[tuple[int, Facts]]:

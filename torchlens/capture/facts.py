@@ -9,7 +9,7 @@ Not    what is done about an op (plan.py).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -20,11 +20,11 @@ from projections.arguments import step_into
 from projections.errors import NotYetKnown
 from projections.graph import function_of_node
 from projections.labels import layer_type
-from projections.selector import Place, place_of
+from projections.selector import CallKey, call_key
 from projections.vocabulary import ROOT, names_of_modules
 from torchlens.capture.functions import Function
 
-__all__ = ["TOLD", "Facts", "Known"]
+__all__ = ["TOLD", "Facts", "FactsOfCapture"]
 
 TOLD: Final = (
     *("func_name", "func_qualname", "layer_type", "raw_label", "shape", "dtype", "device_ref", "requires_grad"),
@@ -71,7 +71,7 @@ class Facts:
     device_ref: str
     requires_grad: bool
     modules: tuple[str, ...]
-    _known: Known
+    _known: FactsOfCapture
     multi_output_index: int | None = None
     in_multi_output: bool = False
     is_input: bool = False
@@ -112,8 +112,8 @@ class Facts:
     def at_end(self) -> bool:
         return self._known.at_end
 
-    def place(self, address: str) -> Place:
-        return self._known.place(address)
+    def call_key(self, address: str) -> CallKey:
+        return self._known.call_key(address)
 
     def before(self, count: int) -> Sequence[Facts]:
         first = len(self._known.ran) if self._group is None else self._group.before
@@ -138,7 +138,7 @@ class Facts:
         return f"<facts of {self.raw_label}>"
 
 
-class Known:
+class FactsOfCapture:
     """The facts of one capture.
 
     Args:
@@ -157,9 +157,9 @@ class Known:
         "_call_rows",
         "_found",
         "_group",
+        "_keys",
         "_looks_around",
         "_names",
-        "_places",
         "_remembers",
         "_shown",
         "at_end",
@@ -185,7 +185,7 @@ class Known:
         self.later = later
         self._remembers = remembers
         self._looks_around = looks_around
-        self._places: dict[str, Place] = {}
+        self._keys: dict[str, CallKey] = {}
         self._call_labels: dict[int, str] = {}
         self._call_counts: dict[int, int] = {}
         self._call_rows: dict[int, int] = {}  # op rows there were when the call began
@@ -197,14 +197,10 @@ class Known:
         self.of_value: dict[int, Facts] = {}  # where the value stands now
         self.at_end = False
 
-    @property
-    def names(self) -> Mapping[str, str]:
-        return self._names
-
-    def place(self, address: str) -> Place:
-        found = self._places.get(address)
+    def call_key(self, address: str) -> CallKey:
+        found = self._keys.get(address)
         if found is None:
-            found = self._places[address] = place_of(address, self._names)
+            found = self._keys[address] = call_key(address, self._names)
         return found
 
     # -- modules

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from journal.events import PayloadRef
 from projections.selector import AllOf, AnyOf, Func, Selector, Verdict, named_among
-from torchlens.capture.facts import TOLD, Facts, Known
+from torchlens.capture.facts import TOLD, Facts, FactsOfCapture
 from torchlens.capture.functions import Function
 from torchlens.errors import ConfigurationError, TorchLensError
 
-__all__ = ["NEVER", "Facts", "Plan", "Stop", "asked", "checked"]
+__all__ = ["NEVER", "Plan", "Stop", "asked", "checked"]
 
 NEVER: Final = False
 
@@ -78,10 +78,9 @@ class Plan:
         "_save",
         "_shown",
         "_stop",
-        "_stop_place",
+        "_stop_key",
         "_waiting",
         "answers",
-        "constant",
         "everything",
         "follows_calls",
         "kept",
@@ -110,16 +109,15 @@ class Plan:
         self.tracks_calls = stop is not None or not (self.simple or self._by_function)
         if not self.tracks_calls:  # no module is asked for, so no name is needed
             modules, buffers = (), ()
-        self._known = Known(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
+        self._known = FactsOfCapture(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
         self._stop = stop
         self._by_place: dict[tuple[Any, ...], Verdict] = {}
         self._shown: set[int] = set()  # values that several rows show
         self._waiting: deque[Facts] = deque()  # ops that wait for others to run
         self._facts_vary = selector is not None and (selector.needs_facts or remembers)
-        self._stop_place = None if stop is None or stop.module is None else self._known.place(stop.module)
+        self._stop_key = None if stop is None or stop.module is None else self._known.call_key(stop.module)
         self.follows_calls = (stop is not None and not self.simple) or (selector is not None and bool(selector.ahead))
         self.everything: Verdict = save if isinstance(save, bool) else False
-        self.constant: Verdict = self.everything
         self.stop = "" if stop is None else stop.text
         self.stopping: int | None = None  # the value with which the forward is to be left
         self.answers: dict[tuple[Function, int | None], Verdict] = {}
@@ -261,7 +259,7 @@ class Plan:
 
     def is_where_to_stop(self, call: int) -> bool:
         """Whether a module call is one that the request to stop names; asked where it names nothing else."""
-        return self._stop_place is not None and bool(named_among(self._stop_place, (self._known.label(call),)))
+        return self._stop_key is not None and bool(named_among(self._stop_key, (self._known.label(call),)))
 
     def stop_with(self, given: Sequence[int], values: Sequence[int]) -> None:
         """Stop with what such a call has returned, if an op stands for some of it, or will: for what it was given."""

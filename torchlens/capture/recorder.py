@@ -345,7 +345,7 @@ class Recorder:
         if is_row:
             wanted = self.plan.unwatched(self, str(made_by), value, tensor)
         else:  # what is no op has nothing made of it
-            wanted = False if isinstance(self.keeper, ChangingKeeper) else self.plan.constant
+            wanted = False if isinstance(self.keeper, ChangingKeeper) else self.plan.everything
             self.plan.rowless.add(value)
         payload = self._payload(value, tensor, storage, wanted, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
@@ -1304,7 +1304,7 @@ class Recorder:
         reread = self._label(tensor, storage)
         if not self.plan.simple:
             self.plan.reread(reread, writer)
-        payload = self._payload(reread, tensor, storage, self.plan.constant)
+        payload = self._payload(reread, tensor, storage, self.plan.everything)
         description = self._describe(tensor, storage, value, None, (), payload)
         self.note(ValueReread(value=Value(reread), of=Value(value), writer=Value(writer), description=description))
         self.tell_made()

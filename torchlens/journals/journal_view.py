@@ -15,9 +15,9 @@ from journal.errors import JournalError
 from journal.following import POLL_SECONDS
 from journal.lease import is_held
 from journal.lmdb_journal import open_new
+from projections.selector import is_count
 from torchlens.errors import ConfigurationError
 from torchlens.reading.facade import Trace
-from torchlens.reading.lookup import is_number
 
 __all__ = ["JournalView", "load", "open_journal"]
 
@@ -160,7 +160,7 @@ class JournalView:
     def chosen(self, which: int | str) -> StreamInfo:
         """The stream of one capture; see ``capture``."""
         streams = self.capture_streams
-        number = which if isinstance(which, int) else int(which) if is_number(which.removeprefix("-")) else None
+        number = which if isinstance(which, int) else int(which) if is_count(which.removeprefix("-")) else None
         if number is not None and -len(streams) <= number < len(streams):
             return streams[number]
         named = [place for place, info in enumerate(streams) if info.opened.label == which]

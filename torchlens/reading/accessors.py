@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from typing_extensions import Self
 
+from projections.selector import is_count
 from torchlens.errors import LookupRefused
 from torchlens.printable import printable
-from torchlens.reading.lookup import KINDS, LABELS, at_position, is_number, sliced
+from torchlens.reading.lookup import KINDS, LABELS, at_position, sliced
 from torchlens.reading.tabular import COLUMNS, data_frame
 from torchlens.reading.view import View
 
@@ -171,10 +172,43 @@ class Accessor(Sequence[R], Generic[R]):
         return type(self)(self.trace, [row for row in self.rows if bool(values[row]) is wanted])
 
 
-class OpAccessor(Accessor[R]):
+class ComputedAccessor(Accessor[R]):
+    """What ops and layers have in common: the part each plays in the forward."""
+
+    is_compute: ClassVar[str]
+    """The column that tells what is neither input, output nor buffer."""
+
+    @property
+    def compute(self) -> Self:
+        """Those that are neither input, output nor buffer."""
+        return self.having(self.is_compute)
+
+    @property
+    def inputs(self) -> Self:
+        """The inputs of the model."""
+        return self.having("is_input")
+
+    @property
+    def outputs(self) -> Self:
+        """The outputs of the model."""
+        return self.having("is_output")
+
+    @property
+    def buffers(self) -> Self:
+        """The versions of buffers."""
+        return self.having("is_buffer")
+
+    @property
+    def saved(self) -> Self:
+        """Those whose activation was kept; of a layer, that of some pass."""
+        return self.having("has_saved_activation")
+
+
+class OpAccessor(ComputedAccessor[R]):
     """Ops; a label that several passes share is refused with ``ambiguous_op_lookup``."""
 
     table_name = "ops"
+    is_compute = "is_compute_op"
 
     def labelled(self, key: str) -> R:
         index = self.trace.index()
@@ -191,31 +225,6 @@ class OpAccessor(Accessor[R]):
             index.missing(key, "ops")
         return self.record(row)
 
-    @property
-    def compute(self) -> Self:
-        """Those that are neither input, output nor buffer."""
-        return self.having("is_compute_op")
-
-    @property
-    def inputs(self) -> Self:
-        """The inputs of the model."""
-        return self.having("is_input")
-
-    @property
-    def outputs(self) -> Self:
-        """The outputs of the model."""
-        return self.having("is_output")
-
-    @property
-    def buffers(self) -> Self:
-        """The versions of buffers."""
-        return self.having("is_buffer")
-
-    @property
-    def saved(self) -> Self:
-        """Those whose activation was kept."""
-        return self.having("has_saved_activation")
-
 
 class ConditionalAccessor(Accessor[R]):
     """Conditionals, by id."""
@@ -229,10 +238,11 @@ class OrphanAccessor(Accessor[R]):
     table_name = "orphans"
 
 
-class LayerAccessor(Accessor[R]):
+class LayerAccessor(ComputedAccessor[R]):
     """Layers, by label or by label without its total."""
 
     table_name = "layers"
+    is_compute = "is_compute_layer"
 
     def row_of(self, key: str) -> int | None:
         row = super().row_of(key)
@@ -240,31 +250,6 @@ class LayerAccessor(Accessor[R]):
             rows = self.trace.index().door("short labels").get(key)
             row = rows[0] if rows else None
         return row
-
-    @property
-    def compute(self) -> Self:
-        """Those that are neither input, output nor buffer."""
-        return self.having("is_compute_layer")
-
-    @property
-    def inputs(self) -> Self:
-        """The inputs of the model."""
-        return self.having("is_input")
-
-    @property
-    def outputs(self) -> Self:
-        """The outputs of the model."""
-        return self.having("is_output")
-
-    @property
-    def buffers(self) -> Self:
-        """The versions of buffers."""
-        return self.having("is_buffer")
-
-    @property
-    def saved(self) -> Self:
-        """Those of which some pass was kept."""
-        return self.having("has_saved_activation")
 
     @property
     def recurrent(self) -> Self:
@@ -316,7 +301,7 @@ class ModuleCallAccessor(Accessor[R]):
             return index.only(key, "module_calls", calls) if calls else None
         if token == "last" and calls:
             return calls[-1]
-        if is_number(token):
+        if is_count(token):
             index.pass_out_of_range(key, address, len(calls))
         return None
 

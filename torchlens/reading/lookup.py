@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from projections import CaptureTables, Table
+from projections.selector import is_count
 from projections.vocabulary import ROOT
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
-__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "is_number", "sliced"]
+__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "sliced"]
 
 T = TypeVar("T")
 
@@ -116,7 +117,7 @@ class Index:
     def pass_token(self, key: str, door: Callable[[str], Door]) -> Found | None:
         """``base:2``, ``base:last`` and ``base:all`` after a layer label, short label, module or buffer address."""
         base, colon, token = key.rpartition(":")
-        if not colon or not (token in ("last", "all") or is_number(token)):
+        if not colon or not (token in ("last", "all") or is_count(token)):
             return None
         passes = self.passes(base, door)
         if passes is None:
@@ -274,11 +275,6 @@ def sliced(rows: Sequence[T], key: slice, what: str) -> Sequence[T]:
             remedy="give whole numbers or None, and a step other than 0",
             key=repr(key),
         ) from exc
-
-
-def is_number(token: str) -> bool:
-    """Whether a token is a number that a pass may have."""
-    return token.isdecimal() and len(token) < 19
 
 
 def numbered(labels: Iterable[str]) -> Door:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from projections.queries import unresolvable
-from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, place_of, union
+from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, call_key, union
 from torchlens.api import trace
 from torchlens.capture.facts import Facts
 from torchlens.errors import SiteAmbiguityError, TorchLensWarning
@@ -162,6 +162,6 @@ def comes_once(selector: Selector) -> bool:
         case Label():
             return selector.is_raw
         case ModuleOutput():
-            return place_of(selector.address, {}).token not in (ANY_CALL, LAST_CALL)
+            return call_key(selector.address, {}).token not in (ANY_CALL, LAST_CALL)
         case _:
             return False

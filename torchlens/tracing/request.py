@@ -21,16 +21,16 @@ from torch import Tensor, nn
 from journal import Journal, MemoryJournal, open_for_writing
 from journal.directories import require_free
 from projections.queries import refuse_values
-from projections.selector import RAW_TAIL, AnyOf, ModuleOutput, Selector, in_label_form, label, module, where
+from projections.selector import RAW_TAIL, AnyOf, ModuleOutput, Selector, in_label_form, is_count, label, module, where
 from projections.vocabulary import ROOT
 from torchlens import compat
+from torchlens.capture.facts import Facts
 from torchlens.capture.keeping import Holding
 from torchlens.capture.model import FunctionModel, address_of
-from torchlens.capture.plan import Facts, Stop, asked, checked
+from torchlens.capture.plan import Stop, asked, checked
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
-from torchlens.reading.lookup import is_number
 from torchlens.tracing.requested import AtPosition, Named
 
 __all__ = [
@@ -188,7 +188,7 @@ def _module_named(text: str, root: nn.Module) -> Selector | None:
     """The module, or call of one, that a text is an address of; None for any other text."""
     name, colon, token = text.partition(":")
     address = ROOT if name == ROOT else address_of(root, name)
-    return None if address is None or (colon and not is_number(token)) else module(f"{address}{colon}{token}")
+    return None if address is None or (colon and not is_count(token)) else module(f"{address}{colon}{token}")
 
 
 def text_of(request: Any) -> str:
