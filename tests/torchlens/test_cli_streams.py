@@ -16,22 +16,29 @@ from torch import nn
 
 import torchlens as tl
 from journal import open_for_reading, open_for_writing
+from journal.events import InputSeen
 from tests.programs import run, surroundings
 from tests.strategies import branched
 from tests.torchlens.command import printed
 from torchlens.cli import main
 
 
+BRANCHED_AT = 5
+"""Events that the branch has from its parent: up to its input, the first op."""
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five captures, ``step 0`` to ``step 4``; 1 and 3 are tagged ``odd``, 3 also ``best``; then a branch of 3."""
+    """Five captures, ``step 0`` to ``step 4``; 1 and 3 are tagged ``odd``, 3 also ``best``; then a branch of 3 behind
+    its input."""
     path = tmp_path_factory.mktemp("cli") / "many.journal"
     for number in range(5):
         tags = [*(["odd"] if number % 2 else []), *(["best"] if number == 3 else [])]
         x = torch.full((2,), float(number))
         tl.trace(nn.ReLU(), x, journal=path, name=f"step {number}", tags=tags).cleanup()
     one = open_for_writing(path)
-    one.open_stream(branched(3, 4, "what if"))
+    assert isinstance(list(one.events(3))[BRANCHED_AT - 1].event, InputSeen)
+    one.open_stream(branched(3, BRANCHED_AT, "what if"))
     one.close()
     return path
 
@@ -80,7 +87,7 @@ def test_follow_prints_a_sealed_journal_and_ends(many: Path, capsys: pytest.Capt
     assert text == printed(capsys, "journal", "events", many, "--capture", "step 2")
     whole = printed(capsys, "journal", "follow", many).splitlines()
     assert len(whole) == len(found)
-    assert whole[-1].split()[:2] == ["5", "4"]
+    assert whole[-1].split()[:2] == ["5", str(BRANCHED_AT)]
     assert "stream_opened" in whole[-1]
 
 
@@ -213,7 +220,10 @@ def test_export_writes_every_event_as_a_json_line(
 
 def test_export_of_a_branch_reads_through_its_parent(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys, "journal", "export", many, "--capture", "what if")
-    assert [(line["stream"], line["at"]) for line in found] == [(3, 0), (3, 1), (3, 2), (3, 3), (5, 4)]
+    assert [(line["stream"], line["at"]) for line in found] == [
+        *((3, at) for at in range(BRANCHED_AT)),
+        (5, BRANCHED_AT),
+    ]
 
 
 def test_what_json_does_not_have_is_exported_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
