@@ -54,7 +54,7 @@ from projections.packing import packed_bytes
 from projections.retention import Transformed, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
-from projections.sites import Frame
+from projections.sites import Frame, whole_frame
 from projections.texts import Texts
 from projections.vocabulary import ClassFacts, Tensor, Vocabulary
 from projections.witness import Witnessed
@@ -425,7 +425,7 @@ class Forward:
         if at is None:
             return ()
         told = self.source.row(at)[-1]
-        return tuple([tuple(frame) for frame in (told if told and is_tuple(told[0]) else (told,))])
+        return tuple([whole_frame(frame) for frame in (told if told and is_tuple(told[0]) else (told,))])
 
     @cached_property
     def module_children(self) -> dict[int, list[int]]:

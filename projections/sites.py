@@ -1,6 +1,6 @@
 """Call sites as people read them: the frames of a chain with file, line and function.
 
-Reads  the codes and sites that the vocabulary fold has collected.
+Reads  the codes and sites that the vocabulary fold has collected, and frames that an event tells of itself.
 Gives  frames outermost first, each a flat tuple in the order of ``FRAME``.
 Not    source text, which is a payload.
 """
@@ -22,6 +22,19 @@ FRAME: Final = (
 )
 
 Frame: TypeAlias = "tuple[str, int, str, str, int, int | None]"
+
+
+def whole_frame(told: object) -> Frame:
+    """A frame that an event tells of, as such.
+
+    Raises:
+        JournalCorrupt: ``events_contradictory``, where it has not the parts of one.
+    """
+    match told:
+        case (str(file), int(line), str(name), str(qualname), int(first_line), int() | None as column):
+            return file, line, name, qualname, first_line, column
+        case _:
+            raise contradictory("a place in the code is not described in full")
 
 
 def frames(words: Vocabulary, site: int | None) -> list[Frame]:

@@ -136,6 +136,38 @@ def copied(tensor: Tensor) -> Tensor:
     return copy
 
 
+def stored_elements(tensor: Tensor) -> list[Tensor]:
+    """The elements that a tensor of any layout has in memory, as dense tensors cut from the graph.
+
+    Raises:
+        RuntimeError: Where torch does not tell them; ``TypeError`` where a subclass does not.
+    """
+    plain = detach(tensor)
+    if plain.is_nested:
+        return [part for inner in plain.unbind() for part in stored_elements(inner)]
+    if plain.layout is torch.strided:
+        if type(plain) is not Tensor and is_wrapper(plain):
+            raise TypeError(f"a {type(plain).__name__} holds its elements in tensors of its own")
+        return [plain]
+    if plain.layout is torch.sparse_coo:
+        return [plain._values()]  # also of one that is not coalesced
+    if plain.layout in COMPRESSED:
+        return [plain.values()]
+    return [plain.to_dense()]
+
+
+COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+"""Layouts that hold their elements beside compressed indexes."""
+
+
+def is_wrapper(tensor: Tensor) -> bool:
+    """Whether a tensor of a subclass has no memory of its own, but stands for tensors that it holds."""
+    try:
+        return data_ptr(tensor) == 0 and tensor.numel() > 0
+    except RuntimeError:
+        return True
+
+
 def is_view(tensor: Tensor) -> bool:
     return tensor._is_view()
 

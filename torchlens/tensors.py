@@ -149,13 +149,26 @@ def _mismatch(dtype: str, shape: tuple[int, ...]) -> PayloadUnavailableError:
     )
 
 
-def nonfinite_elements(tensor: Tensor) -> tuple[int, int]:
-    """How many elements are NaN, and how many infinite; of a tensor without plain values none."""
+def nonfinite_elements(tensor: Tensor) -> tuple[int, int] | None:
+    """How many elements are NaN, and how many infinite; None where the elements cannot be looked at.
+
+    Of a tensor that stores some of its elements these are looked at. Whole numbers, quantised ones too, are finite.
+    """
     if not (tensor.is_floating_point() or tensor.is_complex()):
         return 0, 0
-    if not has_plain_memory(tensor) or compat.is_functional_wrapper(tensor):
-        return 0, 0
-    plain = compat.detach(tensor)
+    if tensor.is_meta or compat.is_functional_wrapper(tensor):
+        return None
+    try:
+        counts = [nonfinite_in(part) for part in compat.stored_elements(tensor)]
+    except (RuntimeError, TypeError):  # a class or dtype for which torch has not what looking takes
+        return None
+    return sum(num_nan for num_nan, _ in counts), sum(num_infinite for _, num_infinite in counts)
+
+
+def nonfinite_in(plain: Tensor) -> tuple[int, int]:
+    """The same of a dense tensor."""
+    if plain.dtype.itemsize == 1 or plain.dtype is torch.complex32:  # torch adds none of these up
+        plain = compat.to(plain, torch.complex64 if plain.dtype.is_complex else torch.float32)
     if cmath.isfinite(compat.number_of(compat.total(plain))):  # a sum without overflow proves it; most are
         return 0, 0
     size = math.prod(plain.shape)

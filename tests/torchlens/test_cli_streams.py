@@ -22,7 +22,6 @@ from tests.strategies import branched
 from tests.torchlens.command import printed
 from torchlens.cli import main
 
-
 BRANCHED_AT = 5
 """Events that the branch has from its parent: up to its input, the first op."""
 

@@ -24,9 +24,12 @@ from journal import Event, JournalError, Row
 from journal.events import (
     ArgumentsKept,
     CallSiteSeen,
+    CaptureCalled,
     CaptureRequested,
     CodeSeen,
     ConstantSeen,
+    ExceptionTraced,
+    ForwardRaised,
     ForwardReturned,
     ForwardStarted,
     FunctionSeen,
@@ -186,6 +189,8 @@ def odd(place: int, value: Any) -> tuple[Any, ...]:
     return (*PLAIN[:place], value, *PLAIN[place + 1 :])
 
 
+FRAME = ("net.py", 1, "forward", "Net.forward", 1, 0)
+
 ABSURD: dict[str, list[Event]] = {
     "a negative shape": with_output(odd(0, (-1, 2))),
     "a shape of 2**80 elements": with_output(odd(0, (2**40, 2**40))),
@@ -257,6 +262,19 @@ ABSURD: dict[str, list[Event]] = {
     "names of right-to-left": [*begun([ROOT_MODULE, module("\u202eevil")]), entered(1), op(1, call=1)],
     "names that are paths": [*begun([ROOT_MODULE, module("../../../etc/passwd")], file="/etc/passwd"), op(1)],
     "names that are empty": [*begun([ROOT_MODULE, module("")], functions=("",)), entered(1), op(1, call=1)],
+    "asked for at half a place": [*begun(), CaptureCalled(frame=("net.py", 1))],  # type: ignore[arg-type]  # the point
+    "asked for at more than a place": [*begun(), CaptureCalled(frame=(*FRAME, 7))],  # type: ignore[arg-type]  # too
+    "asked for at a line that is text": [*begun(), CaptureCalled(frame=("net.py", "1", *FRAME[2:]))],  # type: ignore[arg-type]  # too
+    "an exception that came from nowhere": [
+        *begun(),
+        ExceptionTraced(frames=()),
+        ForwardRaised(exception="E", message=""),
+    ],
+    "an exception through half a place": [
+        *begun(),
+        ExceptionTraced(frames=(FRAME, FRAME[:3])),  # type: ignore[arg-type]  # the point
+        ForwardRaised(exception="E", message=""),
+    ],
     "only a header": [opened()],
     "headers all along": [opened(), opened(kind="branch", parent=0, branched_at=1), opened()],
 }

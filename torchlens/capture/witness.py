@@ -285,7 +285,7 @@ class WitnessRecorder(Recorder):
             self.paused += 1
             try:
                 with compat.NoTorchFunction():
-                    num_nan, num_infinite = nonfinite_elements(tensor)
+                    num_nan, num_infinite = nonfinite_elements(tensor) or (0, 0)
             finally:
                 self.paused -= 1
             if num_nan or (num_infinite and self._forbidden == "nonfinite"):
