@@ -70,6 +70,13 @@ run_overload: Final = OP_OVERLOAD.__call__
 DispatchMode: Final = torch.utils._python_dispatch.TorchDispatchMode
 """A context whose ``__torch_dispatch__`` is asked for every operator that the dispatcher runs on this thread."""
 
+
+def dispatch_modes() -> Iterator[Any]:
+    """The dispatch modes of the user's that are on in this thread, outermost first."""
+    for position in range(torch._C._len_torch_dispatch_stack()):
+        yield torch._C._get_dispatch_stack_at(position)
+
+
 running_node: Final[Callable[[], Any]] = torch._C._current_autograd_node
 """The autograd node that the engine is executing on this thread; None outside it."""
 
@@ -179,6 +186,10 @@ def made_since(node: Any, first: int) -> bool:
 
 ACCUMULATION: Final = (1 << 64) - 1
 """Sequence number of the nodes that gather a leaf's gradient; they are made when first asked for."""
+
+
+make_subclass: Final[Callable[..., Any]] = torch.Tensor._make_subclass
+"""Gives a tensor's memory another class; a parameter is made by it."""
 
 
 def version_of(tensor: Tensor) -> int | None:

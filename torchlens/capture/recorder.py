@@ -57,6 +57,7 @@ from torchlens.capture.functions import Function, generator_of, running_statisti
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
+from torchlens.capture.wrap import CALLING_CODE
 from torchlens.errors import TorchLensError, message_of
 from torchlens.tensors import DTYPE_WORD
 
@@ -150,6 +151,7 @@ class Recorder:
         "_node_values",
         "_numbered",
         "_param_storages",
+        "_parameter_sources",
         "_params",
         "_pending",
         "_resident_storages",
@@ -207,6 +209,7 @@ class Recorder:
         # an attribute, and the tensors are held so that the ids stay theirs.
         self._residents: dict[int, int] = {}
         self._held_residents: list[Tensor] = []
+        self._parameter_sources: dict[int, tuple[Tensor, int]] = {}  # by id, made of a value during the forward
         self._param_storages: dict[int, int | None] = {}
         self._writers: dict[int, int] = {}  # storage number -> value that wrote it last
         self._buffer_by_id: dict[int, tuple[int, Tensor]] = {}
@@ -424,6 +427,11 @@ class Recorder:
         self.adopt_parameter(parameter, number)
         row = parameter_row("", parameter, ())
         self.note(ParameterSeen(number=number, module=module, attribute=attribute, description=row))
+        source = self._parameter_sources.get(id(parameter))
+        if source is not None:  # its readers hang on what it was made of
+            storage = self._param_storages[number] = self._storage_number(source[1])
+            if storage is not None:
+                self._writers.setdefault(storage, source[1])
         return -1 - number
 
     def _read_buffer(self, buffer: Tensor, number: int) -> int:
@@ -1100,15 +1108,31 @@ class Recorder:
         finally:
             self.paused -= 1
         given = [tensor for _, tensor in leaves(args)]
-        for source, made in zip(given, [tensor for _, tensor in leaves(result)], strict=False):
-            value = self.value_of(source)
-            if value is None:
-                value = self._meet(source)
-            if made is not source:
-                made._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
+        with compat.NoTorchFunction():
+            for source, made in zip(given, [tensor for _, tensor in leaves(result)], strict=False):
+                self._is_also(made, self.known_or_met(source))
         return result
 
+    def _is_also(self, made: Tensor, value: int) -> None:
+        """Another object for a value; a parameter hangs on it, and stays one."""
+        if type(made) is Parameter:
+            if value >= 0 and id(made) not in self._residents:
+                self._parameter_sources[id(made)] = (made, value)
+        elif self.value_of(made) is None:
+            with contextlib.suppress(AttributeError):  # a subclass without a dictionary
+                made._torchlens_value = (self.number, value)  # type: ignore[attr-defined]  # tensors take any
+                self._numbered.append(ref(made))
+
     def unwatched(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _get_ident() != self.thread:
+            return original(*args, **kwargs)
+        self.paused += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.paused -= 1
+
+    def handling(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _get_ident() != self.thread:
             return original(*args, **kwargs)
         self.paused += 1
@@ -1343,6 +1367,7 @@ class Recorder:
         self._buffer_by_id.clear()
         self._residents.clear()
         self._held_residents.clear()
+        self._parameter_sources.clear()
         self._params.clear()
         self._strays.clear()
         self._node_values.clear()
@@ -1411,5 +1436,7 @@ OWN_CODE.update(
         Recorder.applied,
         Recorder.transparent,
         Recorder.module_called,
+        Recorder.handling,
     )
 )
+CALLING_CODE.update((Recorder.called.__code__, Recorder._called_with_care.__code__))

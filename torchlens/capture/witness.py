@@ -364,6 +364,7 @@ class Witness(compat.DispatchMode):  # type: ignore[misc, valid-type]  # a class
     """Tells a recorder of every operator; changes none."""
 
     supports_higher_order_operators = True
+    is_witness = True
 
     def __init__(self, recorder: WitnessRecorder) -> None:
         super().__init__()
@@ -463,3 +464,4 @@ OWN_CODE.update(
         inspect.unwrap(Witness.__torch_dispatch__),
     )
 )
+wrap.CALLING_CODE.add(WitnessRecorder._inside.__code__)

@@ -6,8 +6,10 @@ A wrapper tests one name of this module. While it is None, the original runs and
 from __future__ import annotations
 
 import functools
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
 from typing import Any, Final, Protocol, TypeAlias
 
 import torch
@@ -32,6 +34,9 @@ class Listener(Protocol):
 
     def unwatched(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose inside is not the model's and which is no op."""
+
+    def handling(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a mode or a class of tensors does with a call that is being made: calls no one is told of."""
 
     def asked_truth(self, tensor: Any, result: bool) -> None:
         """Python asked a tensor for its truth."""
@@ -121,6 +126,9 @@ class Wrappers:
         for name in functions.ESCAPES:
             self._method(torch.Tensor, name, _escape(name))
         self._method(torch.Tensor, "__bool__", _truth())
+        self._method(torch.Tensor, "__torch_function__", _torch_function())
+        self._method(torch.Tensor, "as_subclass", _handed_on(torch.Tensor.as_subclass))
+        self._method(torch.Tensor, "_make_subclass", staticmethod(_handed_on(compat.make_subclass)))
         for name in ("__repr__", "__format__"):
             self._method(torch.Tensor, name, _unwatched(getattr(torch.Tensor, name)))
         self._space(vars(torch), [("compile", _compile(torch.compile), torch.compile)])
@@ -286,6 +294,48 @@ def _unwatched_class_method(owner: type) -> Any:
 
     OWN_CODE.add(call.__code__)
     return classmethod(functools.wraps(original)(call))
+
+
+def _torch_function() -> Any:
+    """What calls do with tensors of a subclass: the builtin again, and its results made tensors of that class.
+
+    The call that the model made is the op, and gives the tensor of that class. A function written in Python is heard:
+    its own calls are what is recorded of it with plain tensors too.
+    """
+    original = vars(torch.Tensor)["__torch_function__"].__func__
+
+    def __torch_function__(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        listener = _listener
+        if listener is None:
+            return original(cls, func, types, args, kwargs)
+        if isinstance(getattr(func, "__wrapped__", func), functions.BUILTINS) and _is_in_call(sys._getframe(1)):
+            return listener.handling(original, (cls, func, types, args, kwargs), {})
+        return original(cls, func, types, args, kwargs)
+
+    OWN_CODE.add(__torch_function__.__code__)
+    return classmethod(functools.wraps(original)(__torch_function__))
+
+
+CALLING_CODE: Final[set[CodeType]] = set()
+"""Code of listeners that makes the call which a wrapper stands for."""
+
+
+def _is_in_call(frame: FrameType | None) -> bool:
+    """Whether a handler was reached straight from a wrapped call, at most through those of a subclass."""
+    while frame is not None and frame.f_code.co_name == "__torch_function__":
+        frame = frame.f_back
+    return frame is not None and frame.f_code in CALLING_CODE
+
+
+def _handed_on(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that gives the tensor it was given under another class."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        listener = _listener
+        return original(*args, **kwargs) if listener is None else listener.transparent(original, args, kwargs)
+
+    OWN_CODE.add(call.__code__)
+    return functools.wraps(original)(call)
 
 
 def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:

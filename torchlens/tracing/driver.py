@@ -47,6 +47,7 @@ from torchlens import collector, compat
 from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
 from torchlens.capture.changing import ChangingKeeper
+from torchlens.capture.handlers import Handlers
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
@@ -374,7 +375,7 @@ def _tell_way(recorder: Recorder, error: BaseException) -> None:
 def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
-    sweep = Sweep()
+    sweep, handlers = Sweep(), Handlers()
     enters_root = request.forward == request.model.__call__
     instrumented = Instrumented(
         described,
@@ -397,8 +398,10 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
         if isinstance(request.model, FunctionModel):
             sweep.over_function(request.model.fn)
         instrumented.install()
+        handlers.install()
         yield instrumented
     finally:
+        handlers.restore()
         instrumented.restore()
         sweep.restore()
         if not _kept_on and wrappers.installed:
