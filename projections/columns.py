@@ -627,13 +627,13 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "ops": 2,
-        "layers": 2,
+        "ops": 3,
+        "layers": 3,
         "modules": 2,
         "module_calls": 2,
         "params": 2,
         "buffers": 2,
-        "conditionals": 1,
+        "conditionals": 2,
         "orphans": 2,
         "capture": 2,
     }

@@ -214,9 +214,6 @@ class Conditionals:
 
     # -- where things stand
 
-    def syntax_at(self, site: Site) -> Syntax | None:
-        return self.texts.at(site.code, site.span[0]) if site.span else None
-
     def link(self, site: int) -> Link | None:
         """The tests and arms around a call site, within the module's forward."""
         known, chain = self.site_links, list[int]()
@@ -229,7 +226,7 @@ class Conditionals:
             place = self.sites[number]
             caller = place.caller
             found = None if caller is None else known.get(caller)
-            syntax = self.syntax_at(place)
+            syntax = self.texts.at_site(place)
             if syntax is not None and 0 <= place.code < len(self.codes):
                 for region in syntax.regions_at(place.span, self.codes[place.code].name):
                     start = syntax.branchings[region.branching].start
@@ -314,7 +311,7 @@ class Conditionals:
         if not (0 <= site < len(self.sites) and 0 <= call < len(self.calls)):
             return UNKNOWN
         place = self.sites[site]
-        syntax = self.syntax_at(place)
+        syntax = self.texts.at_site(place)
         found = None if syntax is None else syntax.test_at(place.span)
         if syntax is None or found is None:
             cast = syntax is not None and syntax.is_cast(place.span)
@@ -337,7 +334,7 @@ class Conditionals:
         before = running.get((index, call))
         if row < 0 and leaf is not None and before is not None and before.leaf == leaf and before.arm == test.arm:
             leaf = None if test.leaves[leaf].is_own and test.leaves[leaf].num_truths == 1 else leaf
-        goes_on = None if before is None else self.next_leaf(conditional, before, test.arm, leaf, at, place)
+        goes_on = None if before is None else self.next_leaf(conditional, before, test.arm, leaf, at, place, row)
         if before is None or goes_on is None:
             leaf = first_leaf(test) if leaf is None else leaf
             before = Evaluation(len(conditional.evaluations), call, at, test.arm, at, leaf)
@@ -367,7 +364,7 @@ class Conditionals:
         return None
 
     def next_leaf(
-        self, conditional: Conditional, now: Evaluation, arm: int, leaf: int | None, at: int, place: Site
+        self, conditional: Conditional, now: Evaluation, arm: int, leaf: int | None, at: int, place: Site, row: int
     ) -> int | None:
         """The part of a test that a truth is of if the evaluation goes on with it; None if that has ended before."""
         tree = conditional.tree(arm)
@@ -382,8 +379,11 @@ class Conditionals:
         truths, last = now.truths[arm], now.leaf
         if leaf == last:
             part = test.leaves[last]
-            is_open = now.counts[arm, last] < part.num_truths and truths[last] is part.goes_on_after
-            return leaf if is_open else None
+            if not part.is_open(now.counts[arm, last], truths[last]):
+                return None
+            if part.is_of_items and not self.is_same_comparison(now, at, place):
+                return None
+            return None if part.is_search and self.is_other_search(now.rows[arm], row) else leaf
         if value is not None:
             return None
         following = [number for number in leaves_in(tree) if number > last and may_follow(tree, truths, number)]
@@ -409,6 +409,35 @@ class Conditionals:
             if where[:1] != ["evaluation"]:
                 return False
         return True
+
+    def is_same_comparison(self, now: Evaluation, at: int, place: Site) -> bool:
+        """Whether between the last truth and this event nothing ran but the comparison of items that stands there."""
+        events = self.rows.event
+        for row in range(bisect_right(events, now.at), len(events)):
+            if events[row] >= at:
+                break
+            if self.rows.function[row] >= 0 and not self.is_made_at(row, place):
+                return False
+        return True
+
+    def is_other_search(self, before: int, row: int) -> bool:
+        """Whether two comparisons with an item look for different values; what is looked for stands last in each."""
+        parents = self.rows.parents
+        if row < 0 or before < 0 or len(parents[row]) < 2 or len(parents[before]) < 2:
+            return False
+        return parents[row][-1] != parents[before][-1]
+
+    def is_made_at(self, row: int, place: Site) -> bool:
+        """Whether a row was made right at a place, by the same run of the function, or by what was called there."""
+        site: int | None = self.rows.site[row]
+        for _ in range(FRAMES):
+            made = self.sites[site] if site is not None and 0 <= site < len(self.sites) else None
+            if made is None:
+                return False
+            if (made.code, made.caller) == (place.code, place.caller):
+                return made.span == place.span
+            site = made.caller
+        return False
 
     # -- what ran where
 
@@ -462,7 +491,7 @@ def first_leaf(test: Test) -> int:
 def may_follow(tree: Tree, truths: dict[int, bool], leaf: int) -> bool:
     """Whether a part of a test may be asked, given the truths before it."""
     kind, inner = tree
-    if kind in ("leaf", "const"):
+    if kind in ("leaf", "items", "const"):
         return True
     if kind == "not":
         return may_follow(inner, truths, leaf)

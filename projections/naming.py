@@ -5,6 +5,9 @@ Gives  the columns ``var_names`` and ``arg_expressions``.
 Rule   a result that a function or a module's forward returns as it is was assigned where that was called; one that a
        module of ``torch.nn`` returns, in any case, since its own variables are nobody's concern. Places of several
        results are matched to the parts of what they are assigned to.
+Rule   only the function that the expression itself calls has its name and arguments: what C code calls on the way, as
+       ``min``, ``sorted``, ``in`` or a comparison of lists do, has none. It is known by the names of what is called and
+       of what was (``Call`` and ``Operation`` of syntax.py), and by the truth that is taken of it where it is made.
 Rule   no source, or an interpreter that gives no columns: nothing.
 """
 
@@ -17,11 +20,14 @@ from typing import Final
 from journal.events import ModuleLeft
 from projections.arguments import holes
 from projections.details import field
-from projections.forward import Forward
+from projections.forward import Forward, once
 from projections.syntax import Expression, Syntax
 from projections.vocabulary import Site
 
 RESULT: Final = field(ModuleLeft, "result")
+
+FORWARD: Final = "forward"
+"""What a call of a module runs."""
 
 MOST: Final = 64
 """Variables or arguments that are told of one call."""
@@ -29,9 +35,39 @@ MOST: Final = 64
 
 def read(forward: Forward, place: Site) -> tuple[Syntax, Expression] | None:
     """The expression at a call site."""
-    syntax = forward.texts.at(place.code, place.span[0]) if place.span else None
+    syntax = forward.texts.at_site(place)
     found = None if syntax is None else syntax.expression_at(place.span)
     return None if syntax is None or found is None else (syntax, found)
+
+
+def own_expression(forward: Forward, row: int) -> tuple[Syntax, Expression] | None:
+    """The expression that a row's function was called by; None where C code called it for its own ends.
+
+    Such code takes the truth of what it compares, right where it stands.
+    """
+    rows = forward.rows
+    place = site_at(forward, rows.site[row]) if rows.function[row] >= 0 else None
+    found = None if place is None else read(forward, place)
+    if place is None or found is None or not found[1].does.may_be(forward.words.func_names[rows.function[row]]):
+        return None
+    is_for_itself = tested_where_made(forward, 0)[row] and found[0].test_at(place.span) is None
+    return None if is_for_itself else found
+
+
+@once
+def tested_where_made(forward: Forward, _whole: int) -> bytes:
+    """Per row, 1 where its truth was taken by the same expression that made it."""
+    made, sites = bytearray(len(forward)), forward.rows.site
+    for row, _, _, site, _ in forward.rows.branches:
+        if row >= 0 and sites[row] == site:
+            made[row] = 1
+    return bytes(made)
+
+
+def code_name(forward: Forward, place: Site) -> str:
+    """Name of the code that a place stands in."""
+    codes = forward.words.codes
+    return codes[place.code].name if 0 <= place.code < len(codes) else ""
 
 
 def site_at(forward: Forward, number: int) -> Site | None:
@@ -41,9 +77,7 @@ def site_at(forward: Forward, number: int) -> Site | None:
 
 def arg_expressions(forward: Forward, row: int) -> tuple[str, ...]:
     """Text of each argument as the call has it, keywords with their names; () for an operator."""
-    rows = forward.rows
-    place = site_at(forward, rows.site[row]) if rows.function[row] >= 0 else None
-    found = None if place is None else read(forward, place)
+    found = own_expression(forward, row)
     return () if found is None else tuple([found[0].short(span) for span in found[1].args[:MOST]])
 
 
@@ -57,9 +91,10 @@ def var_names(forward: Forward, row: int) -> tuple[str, ...]:
     while 0 < call < len(forward.calls) and is_torchs_own(forward, call) and is_result(forward, call, row):
         path = place_in_result(forward, call, row)
         number, call = forward.calls.site[call], forward.calls.parent[call]
+    ran = FORWARD if number != rows.site[row] else None  # the code that was called; None for the function itself
     while path is not None and (place := site_at(forward, number)) is not None:
-        found = read(forward, place)
-        if found is None:
+        found = own_expression(forward, row) if ran is None else read(forward, place)
+        if found is None or (ran is not None and not found[1].does.may_run(ran)):
             return ()
         syntax, expression = found
         if expression.targets:
@@ -68,9 +103,9 @@ def var_names(forward: Forward, row: int) -> tuple[str, ...]:
         if not expression.is_returned:
             return ()
         if place.caller is not None and place.caller < number:
-            number = place.caller
+            number, ran = place.caller, code_name(forward, place)
         elif 0 < call < len(forward.calls) and place.caller is None and is_result(forward, call, row):
-            number, call = forward.calls.site[call], forward.calls.parent[call]
+            number, call, ran = forward.calls.site[call], forward.calls.parent[call], FORWARD
         else:
             return ()
     return ()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
@@ -47,6 +47,59 @@ COMPREHENSIONS: Final[dict[type[ast.AST], str]] = {
 }
 """Code that a comprehension is compiled to where it is not part of the function around it."""
 
+OPERATORS: Final[Mapping[type[ast.AST], frozenset[str]]] = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        ast.Add: "add radd iadd",
+        ast.Sub: "sub rsub isub",
+        ast.Mult: "mul rmul imul",
+        ast.MatMult: "matmul rmatmul imatmul",
+        ast.Div: "truediv div rtruediv rdiv itruediv idiv",
+        ast.FloorDiv: "floordiv rfloordiv ifloordiv",
+        ast.Mod: "mod rmod imod",
+        ast.Pow: "pow rpow ipow",
+        ast.LShift: "lshift rlshift ilshift",
+        ast.RShift: "rshift rrshift irshift",
+        ast.BitAnd: "and rand iand",
+        ast.BitOr: "or ror ior",
+        ast.BitXor: "xor rxor ixor",
+        ast.USub: "neg",
+        ast.UAdd: "pos",
+        ast.Invert: "invert",
+        ast.Lt: "lt gt",
+        ast.Gt: "gt lt",
+        ast.LtE: "le ge",
+        ast.GtE: "ge le",
+        ast.Eq: "eq",
+        ast.NotEq: "ne",
+    }.items()
+}
+"""The methods by which Python does an operator, also with its operands in the other order."""
+
+PROTOCOL: Final = frozenset(("abs", "contains", "getitem", "iter", "setitem")).union(*OPERATORS.values())
+"""Methods that C code calls for its own ends: to compare, to add up, to go through."""
+
+BUILTINS: Final = frozenset(
+    (
+        *("abs", "all", "any", "bool", "bytes", "complex", "dict", "divmod", "enumerate", "filter", "float", "format"),
+        *("frozenset", "getattr", "hasattr", "hash", "int", "isinstance", "issubclass", "iter", "len", "list", "map"),
+        *("max", "min", "next", "pow", "print", "range", "repr", "reversed", "round", "set", "slice", "sorted", "str"),
+        *("sum", "tuple", "zip"),
+    )
+)
+"""Builtins that call methods of what they are given, or functions that they are given."""
+
+BY_METHOD: Final = frozenset(("abs", "pow", "round"))
+"""Those that give back what a method of the same name gives."""
+
+CALLING_BACK: Final = frozenset(
+    (
+        *("reduce", "accumulate", "starmap", "filterfalse", "takewhile", "dropwhile", "groupby"),
+        *("index", "count", "remove"),
+    )
+)
+"""The same of the standard library, and of lists."""
+
 BARE: Final = frozenset(
     (
         *(ast.Name, ast.Constant, ast.Load, ast.Store, ast.Del, ast.Pass),
@@ -58,8 +111,18 @@ BARE: Final = frozenset(
 )
 """Most nodes: nothing is read from them, and there is nothing below them."""
 
+CONTAINERS: Final = (
+    *(ast.Tuple, ast.List, ast.Set, ast.Dict),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
+"""What is compared item by item. Containers that go by a name are not known for such."""
+
 Tree: TypeAlias = "tuple[str, Any]"
-"""How a test is put together: ("leaf", number), ("not", tree), ("and", trees), ("or", trees), ("const", bool)."""
+"""How a test is put together: ("leaf", number), ("not", tree), ("and", trees), ("or", trees), ("const", bool).
+
+("items", (number, truth, value)) is a comparison that takes the truths of items: one that is ``truth`` makes the whole
+``value``, others alone tell nothing, since items that are one object, or no tensors, are not asked.
+"""
 
 
 @attrs.frozen
@@ -68,9 +131,15 @@ class Leaf:
 
     span: Span
     num_truths: int  # most that are taken for it in one evaluation: one for each comparison of a chain
-    goes_on_after: bool  # the truth after which the next of them is taken
+    goes_on_after: bool | None  # the truth after which the next of them is taken; None where that is either
     wrapper: str | None  # "bool_cast" where it is a call of bool()
     is_own: bool  # a comparison: its truth is told at its own span, by every version of Python
+    is_of_items: bool = False  # a comparison that takes its truths itself, with nothing else between them
+    is_search: bool = False  # of these, one that looks for a value in a container
+
+    def is_open(self, count: int, truth: bool) -> bool:
+        """Whether it may take another truth, after so many and this last one."""
+        return count < self.num_truths and self.goes_on_after in (None, truth)
 
 
 @attrs.frozen
@@ -112,12 +181,68 @@ class Region:
 
 
 @attrs.frozen
+class Call:
+    """A call, by what its text says of what is called."""
+
+    name: str | None  # the name or attribute that is called; None for anything else
+    is_attribute: bool
+
+    def may_be(self, func: str) -> bool:
+        """Whether a torch function that was called from here may be what the text calls."""
+        if self.name is not None and plain(self.name) == plain(func):
+            return not self.is_builtin or self.name in BY_METHOD
+        return not (self.calls_back or plain(func) in PROTOCOL)
+
+    def may_run(self, code: str) -> bool:
+        """The same of a function of Python, by the name of its code."""
+        return self.name == code or not self.calls_back
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether what is called is C code by its name, which calls others for its own ends."""
+        return self.name in CALLING_BACK or self.is_builtin
+
+    @property
+    def is_builtin(self) -> bool:
+        return not self.is_attribute and self.name in BUILTINS
+
+
+@attrs.frozen
+class Operation:
+    """An operator, a subscript or an attribute."""
+
+    methods: frozenset[str]  # what may do it, without underscores
+
+    def may_be(self, func: str) -> bool:
+        return plain(func) in self.methods
+
+    def may_run(self, code: str) -> bool:
+        """The name of a decorated method is its wrapper's, which may be any but another method's of this kind."""
+        is_method = code.startswith("__") and code.endswith("__")
+        return bool(self.methods) and (not is_method or plain(code) in self.methods)
+
+
+Does: TypeAlias = "Call | Operation"
+
+NOTHING: Final = Operation(frozenset())
+"""A comparison whose result is none of what its items gave: of items, or of several in a chain."""
+
+READS: Final[Mapping[str, tuple[str, ...]]] = {"data": ("detach",)}
+"""Attributes whose reading is told under another name."""
+
+
+def plain(name: str) -> str:
+    return name.strip("_")
+
+
+@attrs.frozen
 class Expression:
     """An expression that may be a call of torch."""
 
     args: tuple[Span, ...]  # of the arguments, keywords with their names; () for an operator
     targets: tuple[Target, ...]
     is_returned: bool  # the statement returns it as it is
+    does: Does
 
 
 @attrs.frozen
@@ -165,7 +290,7 @@ class Syntax:
         self.ending: dict[Place, list[Span]] = {}  # spans of calls by where they end
         self.regions: list[Region] = []
         self.starts: list[Place] = []
-        self.scopes: list[tuple[Span, str]] = []  # def, lambda, or the name of a comprehension's code; outer ones first
+        self.scopes: list[tuple[Span, str]] = []  # body, and name of the code or "def"; outer ones first
         self.casts: set[Span] = set()  # calls of bool()
         self.texts: dict[Span, str] = {}
         self.docstring: str | None = None
@@ -220,9 +345,9 @@ class Syntax:
         """The tests and arms around a place in a function or in code of this name within it, outermost first."""
         exact = len(span) == 4
         here = span_of(span) if exact else ((span[0], 0), (span[0], 1 << 30))
-        bounds = [
-            scope for scope, kind in self.scopes if kind in ("def", "lambda", code_name) and contains_line(scope, here)
-        ]
+        kind = code_name if code_name.startswith("<") else "def"
+        holds = contains if exact else contains_line
+        bounds = [scope for scope, what in self.scopes if what == kind and holds(scope, here)]
         number = bisect_right(self.starts, here[0] if exact else here[1]) - 1
         found: list[Region] = []
         while number >= 0:
@@ -355,9 +480,9 @@ class Reading:
         """Read one node; those around it were read before."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self.made.scopes.append((self.span(node), "def"))
+                self.made.scopes.append((self.across(node.body), "def"))
             case ast.Lambda():
-                self.made.scopes.append((self.span(node), "lambda"))
+                self.made.scopes.append((self.span(node.body), "<lambda>"))
                 self.returned.add(id(node.body))
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 self.made.scopes.append((self.span(node), COMPREHENSIONS[type(node)]))
@@ -375,27 +500,35 @@ class Reading:
                 self.assign(value, [self.target(target) for target in targets])
             case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
                 self.assign(value, [self.target(target)])
-            case ast.AugAssign(target=target):
-                self.add(node, (), (self.target(target),))
+            case ast.AugAssign(target=target, op=op):
+                self.add(node, methods_of(op), (), (self.target(target),))
             case ast.Call():
                 given = sorted([self.span(argument) for argument in (*node.args, *node.keywords)])
-                self.add(node, tuple(given))
+                self.add(node, called_by(node), tuple(given))
                 self.made.ending.setdefault(self.span(node)[1], []).append(self.span(node))
                 if named_call(node) == "bool":
                     self.made.casts.add(self.span(node))
             case ast.Subscript(ctx=ast.Store()):
-                self.add(node, (), (self.target(node),))
-            case ast.Tuple(ctx=ast.Store()) | ast.List(ctx=ast.Store()):
-                self.add(node, (), (self.target(node),))
-            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.Subscript() | ast.Attribute(ctx=ast.Load()):
-                self.add(node, ())
+                self.add(node, Operation(frozenset(("setitem",))), (), (self.target(node),))
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op):
+                self.add(node, methods_of(op))
+            case ast.Compare(ops=[op]) if not is_of_items(node):
+                self.add(node, methods_of(op))
+            case ast.Compare():
+                self.add(node, NOTHING)
+            case ast.Subscript():
+                self.add(node, Operation(frozenset(("getitem",))))
+            case ast.Attribute(ctx=ast.Load(), attr=name):
+                self.add(
+                    node, Operation(frozenset((plain(name), "get", "getattr", "getattribute", *READS.get(name, ()))))
+                )
             case _:
                 pass
 
     # -- results and arguments
 
-    def add(self, node: Any, args: tuple[Span, ...], targets: tuple[Target, ...] = ()) -> None:
-        found = Expression(args, (*self.targets.get(id(node), ()), *targets), id(node) in self.returned)
+    def add(self, node: Any, does: Does, args: tuple[Span, ...] = (), targets: tuple[Target, ...] = ()) -> None:
+        found = Expression(args, (*self.targets.get(id(node), ()), *targets), id(node) in self.returned, does)
         self.made.expressions.setdefault(self.span(node), found)
 
     def assign(self, value: ast.expr, targets: Sequence[Target]) -> None:
@@ -491,13 +624,34 @@ class Reading:
         if isinstance(node, ast.Constant):
             return ("const", bool(node.value))
         called = named_call(node)
-        num_truths = len(node.ops) if isinstance(node, ast.Compare) else LONGEST if called in ("any", "all") else 1
         spans.append((self.span(node), len(leaves)))
         if isinstance(node, ast.NamedExpr):
             spans.append((self.span(node.value), len(leaves)))
-        wrapper = "bool_cast" if called == "bool" else None
-        leaves.append(Leaf(self.span(node), num_truths, called != "any", wrapper, isinstance(node, ast.Compare)))
+        if isinstance(node, ast.Compare):
+            return self.comparison(node, leaves)
+        num_truths = LONGEST if called in ("any", "all") else 1
+        leaves.append(
+            Leaf(self.span(node), num_truths, called != "any", "bool_cast" if called == "bool" else None, False)
+        )
         return ("leaf", len(leaves) - 1)
+
+    def comparison(self, node: ast.Compare, leaves: list[Leaf]) -> Tree:
+        number, span = len(leaves), self.span(node)
+        if not is_of_items(node):
+            leaves.append(Leaf(span, len(node.ops), True, None, is_own=True))
+            return ("leaf", number)
+        goes_on: bool | None = None
+        count, value, is_search = LONGEST, None, False
+        match node.ops:
+            case [ast.In() | ast.NotIn() as op]:
+                goes_on, value, is_search = False, isinstance(op, ast.In), True
+                count = num_items(node.comparators[0])
+            case [ast.Eq() | ast.NotEq() as op]:
+                goes_on, value = True, isinstance(op, ast.NotEq)
+            case _:
+                pass
+        leaves.append(Leaf(span, count, goes_on, None, is_own=True, is_of_items=True, is_search=is_search))
+        return ("items", (number, None if goes_on is None else not goes_on, value))
 
     def arrange(self) -> None:
         """Put the regions in order, each with the one around it."""
@@ -512,9 +666,39 @@ class Reading:
             self.made.starts.append(span[0])
 
 
+def methods_of(operator: ast.AST) -> Operation:
+    """What may do an operator; nothing for ``not``, which asks for a truth."""
+    return Operation(OPERATORS.get(type(operator), frozenset()))
+
+
+def called_by(node: ast.Call) -> Call:
+    match node.func:
+        case ast.Name(id=name):
+            return Call(name, is_attribute=False)
+        case ast.Attribute(attr=name):
+            return Call(name, is_attribute=True)
+        case _:
+            return Call(None, is_attribute=False)
+
+
 def named_call(node: ast.expr) -> str | None:
     """What a call of a plain name calls."""
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
+
+
+def is_of_items(node: ast.Compare) -> bool:
+    """Whether a comparison may compare items, each with a truth of its own."""
+    is_search = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+    return is_search or any(isinstance(part, CONTAINERS) for part in (node.left, *node.comparators))
+
+
+def num_items(node: ast.expr) -> int:
+    """How many items a container has; ``LONGEST`` where the text does not tell."""
+    if not isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return LONGEST
+    return (
+        LONGEST if any(isinstance(item, ast.Starred | ast.Tuple | ast.List) for item in node.elts) else len(node.elts)
+    )
 
 
 def is_elif(node: ast.If) -> bool:
@@ -538,6 +722,8 @@ def leaves_in(tree: Tree) -> Iterator[int]:
         kind, inner = stack.pop()
         if kind == "leaf":
             yield inner
+        elif kind == "items":
+            yield inner[0]
         elif kind == "not":
             stack.append(inner)
         elif kind != "const":
@@ -550,6 +736,10 @@ def outcome(tree: Tree, truths: dict[int, bool]) -> bool | None:
     match kind:
         case "leaf":
             return truths.get(inner)
+        case "items":
+            number, truth, value = inner
+            told: bool | None = value if truth is not None and truths.get(number) is truth else None
+            return told
         case "const":
             return bool(inner)
         case "not":

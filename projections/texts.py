@@ -16,7 +16,7 @@ from typing import Final
 
 from projections.fold import Source
 from projections.syntax import Syntax, parse
-from projections.vocabulary import Code, Vocabulary
+from projections.vocabulary import Code, Site, Vocabulary
 
 MOST: Final = 1 << 19
 """Bytes that are parsed for one capture. The functions of a large model together have a third of it."""
@@ -84,6 +84,10 @@ class Texts:
             text = self.source.payload(key[0])
             self.parsed[key] = None if text is None else parse(text, code.first_line, code.name)
         return self.parsed[key]
+
+    def at_site(self, site: Site) -> Syntax | None:
+        """The syntax in which a call site stands."""
+        return self.at(site.code, site.span[0]) if site.span else None
 
     def at(self, number: int, line: int) -> Syntax | None:
         """The syntax in which a line of a code stands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from pathlib import Path
@@ -236,6 +237,80 @@ def test_comparisons_in_a_chain_and_any_and_all_are_each_one_test() -> None:
     assert [len(conditional.passes) for conditional in trace.conditionals] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("values", [(3.0, 1.0, 2.0), (1.0, 1.0, 2.0), (0.0, 2.0, 2.0)])
+def test_a_comparison_of_items_is_one_test_and_says_no_more_than_its_items_tell(values: tuple[float, ...]) -> None:
+    def model(x: Tensor) -> Tensor:
+        a, b, c = x.unbind()
+        if a not in (b, x[0]):
+            x = x + 1
+        else:
+            x = x - 1
+        if a in [b, c]:
+            x = x + 1
+        else:
+            x = x - 1
+        if (a, b) < (x.max(), c):
+            x = x + 1
+        else:
+            x = x - 1
+        if [a, b] == [c, b]:
+            x = x + 1
+        else:
+            x = x - 1
+        if (b, c) != (a, c):
+            x = x + 1
+        else:
+            x = x - 1
+        return x
+
+    trace = tl.trace(model, torch.tensor(values))
+    adds = [op.func_name for op in trace.ops.compute if op.func_name in ("__add__", "__sub__")]
+    assert arms_of(trace) == [("then" if add == "__add__" else "else",) for add in adds]
+    assert [op.conditional_branch_stack for op in trace.ops.compute if op.func_name in ("__add__", "__sub__")] == [
+        ((number, "then" if add == "__add__" else "else"),) for number, add in enumerate(adds)
+    ]
+
+
+def test_a_search_in_a_loop_is_evaluated_each_time() -> None:
+    def model(x: Tensor) -> Tensor:
+        parts = x.unbind()
+        for part in parts:
+            if part in (x[0], x[2]):
+                x = x + 1
+        for part in parts[1:]:
+            if part not in parts[:1]:
+                x = x * 2
+        for part in parts:
+            if part in (x[0], x[1]):
+                pass
+        return x
+
+    trace = tl.trace(model, torch.tensor([3.0, 1.0, 2.0]))
+    assert arms_of(trace) == [("then", None, None), ("then", "then"), (None, None, None)]
+
+
+def test_an_arm_is_found_whatever_else_has_code_of_its_own_on_the_line() -> None:
+    def model(x: Tensor) -> Tensor:
+        # fmt: off
+        h = sorted([1, 2], key=lambda q: q); y = (x + 1 if x.sum() > 100 else x - 1); g = lambda: h  # noqa: E702, E731
+        pick = lambda t, by=(x * 2 if x.sum() > 0 else x): (t * by if t > 1 else t + by)  # noqa: B008, E731
+        z = [q + 1 for q in [1]] and (x * 3 if x.sum() > 0 else x / 3)
+        # fmt: on
+        return y + z + torch.stack([pick(t, 2) for t in x.unbind()]).sum() + len(g())
+
+    trace = tl.trace(model, torch.tensor([3.0, 1.0]))
+    assert arms_of(trace) == [("else",), ("then",), ("then",), ("then", "else")]
+    in_arms = {op.func_name: [] for op in trace.ops.compute if op.conditional_branch_stack}
+    for op in trace.ops.compute:
+        if op.conditional_branch_stack:
+            in_arms[op.func_name].append(op.conditional_branch_stack)
+    assert in_arms == {
+        "__sub__": [((0, "else"),)],
+        "__mul__": [((1, "then"),), ((2, "then"),), ((3, "then"),)],
+        "__add__": [((3, "else"),)],
+    }
+
+
 def test_code_without_a_name_of_its_own_is_read_where_it_stands() -> None:
     def model(x: Tensor) -> Tensor:
         pick = lambda t: t + 1 if t > 0 else t - 1  # noqa: E731
@@ -435,6 +510,84 @@ def test_arguments_are_the_text_of_the_call() -> None:
     assert found["linear"] == ["input", "self.weight", "self.bias"]
     assert found["__sub__"] == found["__setitem__"] == found["relu"] == []
     assert trace["input_1"].ops[0].var_names == []
+
+
+class Keyed:
+    """Whose comparison is of Python."""
+
+    def __init__(self, of: Tensor) -> None:
+        self.of = of
+
+    def __eq__(self, other: object) -> Any:
+        return self.of == other
+
+    __hash__ = None  # type: ignore[assignment]  # as lists have none
+
+
+def test_what_c_code_calls_back_has_no_name_of_the_whole() -> None:
+    def model(x: Tensor) -> list[Any]:
+        parts = [x[0], x[1]]
+        again = [x[0], x[1]]
+        act = nn.ReLU()
+        least = min(x[0], x[1])
+        found = x[0] in [x[1], x[0]]
+        missed = x[0] not in parts
+        order = sorted(parts, key=lambda t: -t)
+        most = max(parts, key=lambda t: t.exp())
+        total = functools.reduce(torch.add, parts)
+        place = parts.index(x[1])
+        count = parts.count(x[0])
+        twice = list(map(lambda t: t * 2, parts))  # noqa: C417  # a function of Python that C calls
+        acts = list(map(act, parts))
+        sines = tuple(map(torch.sin, parts))
+        added = sum(parts)
+        same = parts == again
+        less = (x[0],) < (x[1],)
+        between = 0 < x[0] < 5
+        smallest = min
+        aliased = smallest(x[0], x[1])
+        keyed = [Keyed(x[0])].index(x[0])
+        calls = [least, order, most, total, place, count, twice, acts, sines, added, aliased, keyed]
+        return [*calls, found, missed, same, less, between]
+
+    trace = tl.trace(model, torch.tensor([3.0, 1.0]))
+    named = {op.func_name: op.var_names for op in trace.ops.compute if op.var_names}
+    given = {op.func_name for op in trace.ops.compute if op.arg_expressions}
+    assert named == {}
+    assert given == {"relu"}  # in the text of the module
+
+
+def test_an_expressions_own_call_has_its_name_however_it_is_spelt() -> None:
+    def helper(t: Tensor) -> Tensor:
+        return t.tan()
+
+    def model(x: Tensor) -> Any:
+        call, act, module = helper, torch.sigmoid, nn.ReLU()
+        a = 2 / x
+        b = x // 2
+        c = 2**x
+        d = abs(x)
+        e = x.mT
+        f = x.data
+        g = x[0]
+        h = call(x)
+        i = act(x)
+        j = 3 < x  # noqa: SIM300  # done by the other operand's method
+        k = module(x)
+        l = (lambda t: t + 1)(x)  # noqa: E741
+        m = pow(x, 2)
+        n = -x
+        o = x.neg()
+        p = torch.linalg.norm(x)
+        if q := x[0, 0] != 1:
+            n = n + 1
+        r = ~x.long()
+        return a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r
+
+    trace = tl.trace(model, torch.ones(2, 2) + 1)
+    named = {name for op in trace.ops.compute for name in op.var_names}
+    assert named == set("abcdefghijklmnopqr")
+    assert all(len(op.var_names) <= 1 for op in trace.ops.compute)
 
 
 # -- places ----------------------------------------------------------------------------------------------
