@@ -127,6 +127,11 @@ def test_every_code_is_explained_once_with_cause_and_remedy() -> None:
     assert [row["code"] for row in ROWS if min(len(row["why"]), len(row["remedy"])) < 10] == []
 
 
+def test_every_code_is_named_by_a_test() -> None:
+    named = set(re.findall(r"\w+", "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.py")))))
+    assert sorted(set(CODES) - named) == []
+
+
 def test_codes_are_words_and_stand_in_order() -> None:
     assert list(CODES) == sorted(CODES)
     assert all(re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", code) for code in CODES)

@@ -188,6 +188,9 @@ ACCUMULATION: Final = (1 << 64) - 1
 """Sequence number of the nodes that gather a leaf's gradient; they are made when first asked for."""
 
 
+MAKE_SUBCLASS: Final = "_make_subclass"
+"""The static method of tensors that ``make_subclass`` is."""
+
 make_subclass: Final[Callable[..., Any]] = torch.Tensor._make_subclass
 """Gives a tensor's memory another class; a parameter is made by it."""
 
@@ -266,6 +269,22 @@ def own_buffers(module: nn.Module) -> dict[str, Tensor | None]:
 def set_buffers(module: nn.Module, buffers: dict[str, Any]) -> None:
     """Exchange the dictionary of a module's buffers, past ``__setattr__``."""
     module.__dict__["_buffers"] = buffers
+
+
+HOOKS: Final = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+    "_state_dict_hooks",
+    "_load_state_dict_pre_hooks",
+)
+"""Attributes of a module that hold the user's hooks, by number."""
+
+
+def num_tensor_hooks(tensor: Tensor) -> int:
+    """How many hooks wait for the tensor's gradient."""
+    return len(tensor._backward_hooks or ())
 
 
 CALL: Final = "_call_impl"

@@ -22,7 +22,7 @@ from torchlens.printable import printable
 from torchlens.quantities import Bytes
 from torchlens.version import VERSION
 
-__all__ = ["CAPABILITIES", "Capability", "Doctor", "Finding", "doctor"]
+__all__ = ["CAPABILITIES", "Capability", "Doctor", "Probe", "doctor"]
 
 Status: TypeAlias = Literal["pass", "warn", "fail", "skip"]
 
@@ -87,6 +87,8 @@ CAPABILITIES: Final = (
     Capability("tensor_version", ("torch.Tensor._version",), "seeing writes in place"),
     Capability("tensor_is_view", ("torch.Tensor._is_view",), "telling views of parameters"),
     Capability("storage_identity", ("torch.UntypedStorage._cdata",), "telling which tensors share memory"),
+    Capability("sparse_values", ("torch.Tensor._values",), "looking for NaN in sparse tensors"),
+    Capability("make_subclass", ("torch.Tensor._make_subclass",), "knowing a tensor that gets another class"),
     Capability("negative_view", ("torch._neg_view",), "copying inputs that are negative views"),
     Capability(
         "functional_wrapper",
@@ -110,6 +112,8 @@ CAPABILITIES: Final = (
     Capability(
         "dispatch_mode", ("torch.utils._python_dispatch.TorchDispatchMode",), "counting what the dispatcher runs"
     ),
+    Capability("dispatch_modes", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"),
+    Capability("num_dispatch_modes", ("torch._C._len_torch_dispatch_stack",), "the same"),
     Capability(
         "function_mode_on",
         ("torch._C._is_torch_function_mode_enabled",),
@@ -132,7 +136,7 @@ CAPABILITIES: Final = (
 """By what they are for."""
 
 
-class Finding(NamedTuple):
+class Probe(NamedTuple):
     """One thing that was looked at."""
 
     group: str  # "versions", "packages", "capabilities", "machine", "path"
@@ -144,51 +148,51 @@ class Finding(NamedTuple):
 
 @attrs.frozen(repr=False)
 class Doctor:
-    """What was found. Its text is a table; ``doctor["torch"]`` is one finding.
+    """What was found. Its text is a table; ``doctor["torch"]`` is one probe.
 
     Attributes:
-        findings: Everything that was looked at, in order.
+        probes: Everything that was looked at, in order.
     """
 
-    findings: tuple[Finding, ...]
+    probes: tuple[Probe, ...]
 
     @property
     def is_healthy(self) -> bool:
         """Whether nothing is missing that a capture needs."""
-        return not any(finding.status == "fail" for finding in self.findings)
+        return not any(probe.status == "fail" for probe in self.probes)
 
     @property
     def versions(self) -> dict[str, str | None]:
         """Version of each package, and of Python; None for one that is not installed."""
-        there = [finding for finding in self.findings if finding.group in ("versions", "packages")]
-        return {finding.name: finding.detail if finding.detail[:1].isdigit() else None for finding in there}
+        there = [probe for probe in self.probes if probe.group in ("versions", "packages")]
+        return {probe.name: probe.detail if probe.detail[:1].isdigit() else None for probe in there}
 
     @property
     def capabilities(self) -> dict[str, bool]:
         """Whether torch has what its versions do not all have; empty without torch."""
-        return {finding.name: finding.status == "pass" for finding in self.findings if finding.group == "capabilities"}
+        return {probe.name: probe.status == "pass" for probe in self.probes if probe.group == "capabilities"}
 
-    def __getitem__(self, name: str) -> Finding:
-        return {finding.name: finding for finding in self.findings}[name]
+    def __getitem__(self, name: str) -> Probe:
+        return {probe.name: probe for probe in self.probes}[name]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def __repr__(self) -> str:
-        counts = {status: sum(one.status == status for one in self.findings) for status in ("pass", "warn", "fail")}
+        counts = {status: sum(one.status == status for one in self.probes) for status in ("pass", "warn", "fail")}
         return f"<Doctor: {counts['pass']} pass, {counts['warn']} warn, {counts['fail']} fail>"
 
     def lines(self) -> Iterator[str]:
-        width = max(len(finding.name) for finding in self.findings)
+        width = max(len(probe.name) for probe in self.probes)
         group = None
-        for finding in self.findings:
-            if finding.group != group:
+        for probe in self.probes:
+            if probe.group != group:
                 if group is not None:
                     yield ""
-                yield finding.group
-                group = finding.group
-            serves = f"  (for {finding.serves})" if finding.serves else ""
-            yield printable(f"  {finding.status:<4}  {finding.name:<{width}}  {finding.detail}{serves}")
+                yield probe.group
+                group = probe.group
+            serves = f"  (for {probe.serves})" if probe.serves else ""
+            yield printable(f"  {probe.status:<4}  {probe.name:<{width}}  {probe.detail}{serves}")
 
 
 def doctor(path: str | os.PathLike[str] | None = None) -> Doctor:
@@ -217,25 +221,25 @@ def imported(name: str) -> Any:
         return None
 
 
-def versions(torch: Any) -> Iterator[Finding]:
-    yield Finding("versions", "torchlens", "pass", VERSION)
+def versions(torch: Any) -> Iterator[Probe]:
+    yield Probe("versions", "torchlens", "pass", VERSION)
     is_new = sys.version_info >= PYTHON
-    yield Finding("versions", "python", "pass" if is_new else "fail", platform.python_version())
+    yield Probe("versions", "python", "pass" if is_new else "fail", platform.python_version())
     if torch is None:
-        yield Finding("versions", "torch", "warn", "not installed", "capturing; journals are read without")
+        yield Probe("versions", "torch", "warn", "not installed", "capturing; journals are read without")
         return
     version = str(torch.__version__)
     numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
-    yield Finding("versions", "torch", "pass" if numbers >= TORCH else "warn", version, "capturing")
+    yield Probe("versions", "torch", "pass" if numbers >= TORCH else "warn", version, "capturing")
 
 
-def packages() -> Iterator[Finding]:
+def packages() -> Iterator[Probe]:
     for name, serves in PACKAGES.items():
         version = version_of(name)
-        yield Finding("packages", name, "fail" if version is None else "pass", version or "not installed", serves)
+        yield Probe("packages", name, "fail" if version is None else "pass", version or "not installed", serves)
     for name, serves in OPTIONAL.items():
         version = version_of(name)
-        yield Finding("packages", name, "skip" if version is None else "pass", version or "not installed", serves)
+        yield Probe("packages", name, "skip" if version is None else "pass", version or "not installed", serves)
 
 
 def version_of(name: str) -> str | None:
@@ -245,17 +249,17 @@ def version_of(name: str) -> str | None:
         return None
 
 
-def capabilities(torch: Any) -> Iterator[Finding]:
+def capabilities(torch: Any) -> Iterator[Probe]:
     if torch is None:
         return
     for name, paths, serves, without in CAPABILITIES:
         there = [path for path in paths if is_there(path)]
         if there:
-            yield Finding("capabilities", name, "pass", there[0], serves)
+            yield Probe("capabilities", name, "pass", there[0], serves)
         elif without is None:
-            yield Finding("capabilities", name, "fail", f"torch has no {paths[0]}", serves)
+            yield Probe("capabilities", name, "fail", f"torch has no {paths[0]}", serves)
         else:
-            yield Finding("capabilities", name, "warn", f"torch has no {paths[0]}: {without}", serves)
+            yield Probe("capabilities", name, "warn", f"torch has no {paths[0]}: {without}", serves)
 
 
 def is_there(path: str) -> bool:
@@ -273,41 +277,41 @@ def is_there(path: str) -> bool:
     return True
 
 
-def machine(torch: Any) -> Iterator[Finding]:
-    yield Finding("machine", "platform", "pass", f"{platform.system()} {platform.machine()}")
+def machine(torch: Any) -> Iterator[Probe]:
+    yield Probe("machine", "platform", "pass", f"{platform.system()} {platform.machine()}")
     cpus = os.cpu_count() or 1
     threads = "" if torch is None else f", {torch.get_num_threads()} threads of torch"
-    yield Finding("machine", "cpus", "pass", f"{cpus}{threads}")
+    yield Probe("machine", "cpus", "pass", f"{cpus}{threads}")
     has_columns = sys.version_info >= (3, 11)
     detail = "line and column" if has_columns else "line and instruction: Python before 3.11 has no columns"
-    yield Finding("machine", "call_sites", "pass" if has_columns else "warn", detail, "telling layers apart")
+    yield Probe("machine", "call_sites", "pass" if has_columns else "warn", detail, "telling layers apart")
     if torch is not None:
         yield cuda(torch)
 
 
-def cuda(torch: Any) -> Finding:
+def cuda(torch: Any) -> Probe:
     if not torch.cuda.is_available():
-        return Finding("machine", "cuda", "skip", "none")
+        return Probe("machine", "cuda", "skip", "none")
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return Finding("machine", "cuda", "pass", f"{torch.version.cuda}: {', '.join(names)}")
+    return Probe("machine", "cuda", "pass", f"{torch.version.cuda}: {', '.join(names)}")
 
 
-def directory(path: Path) -> Iterator[Finding]:
+def directory(path: Path) -> Iterator[Probe]:
     """What journals meet in a directory, or in the nearest one above it that is there."""
     here = path.absolute()
     while not here.exists() and here != here.parent:
         here = here.parent
     is_writable = here.is_dir() and os.access(here, os.W_OK | os.X_OK)
-    yield Finding("path", "writable", "pass" if is_writable else "fail", str(here), "writing journals")
+    yield Probe("path", "writable", "pass" if is_writable else "fail", str(here), "writing journals")
     free = shutil.disk_usage(here).free
-    yield Finding("path", "free_space", "pass", str(Bytes(free)))
+    yield Probe("path", "free_space", "pass", str(Bytes(free)))
     kind = filesystem(here)
     if kind is None:
-        yield Finding("path", "filesystem", "skip", "not known on this platform")
+        yield Probe("path", "filesystem", "skip", "not known on this platform")
     else:
         is_remote = kind in REMOTE
         detail = f"{kind}: of another machine; keep journals on a local disk" if is_remote else kind
-        yield Finding("path", "filesystem", "warn" if is_remote else "pass", detail, "memory maps and locks of LMDB")
+        yield Probe("path", "filesystem", "warn" if is_remote else "pass", detail, "memory maps and locks of LMDB")
 
 
 def filesystem(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str | None:

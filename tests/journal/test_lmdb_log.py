@@ -53,6 +53,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "run.journal"
 
 
+OVERTAKING = """
+import sys
+import lmdb
+from journal.lmdb_layout import ONE
+with lmdb.open(sys.argv[1], max_dbs=8) as env, env.begin(write=True) as txn:
+    txn.put(ONE.pack(int(sys.argv[2])), b"theirs", db=env.open_db(b"events", txn=txn))
+"""
+"""A program that writes an event without having asked whether another one writes."""
+
+
 # One environment per path and process -----------------------------------------------------------------
 
 
@@ -426,6 +436,24 @@ def test_a_stream_whose_first_commit_is_refused_is_none(path: Path) -> None:
     one = open_for_reading(path)
     assert [info.opened.label for info in one.streams()] == ["taken"]
     one.close()
+
+
+def test_a_writer_past_the_lease_is_noticed_and_not_written_over(path: Path) -> None:
+    one = open_for_writing(path, durability="close")
+    writer = one.open_stream(opened())
+    writer.commit()
+    fill(writer, 3)
+    overtaken = committed(one)
+    run(OVERTAKING, path, overtaken)
+    with pytest.raises(JournalError) as refused:
+        writer.commit()
+    assert (refused.value.code, refused.value.fields["seq"]) == ("journal_overtaken", overtaken)
+    with one.environment.env.begin(write=True) as txn:
+        assert txn.pop(ONE.pack(overtaken), db=one.environment.events_db) == b"theirs"
+    one.close()
+    reading = open_for_reading(path)
+    assert values(reading) == [0, 1, 2]
+    reading.close()
 
 
 def test_a_full_map_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

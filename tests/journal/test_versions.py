@@ -39,6 +39,14 @@ def tested() -> Iterator[type[Event]]:
     evolving.forget()
 
 
+def test_two_classes_of_events_have_no_one_name(tested: type[Event]) -> None:
+    before = list(EVENTS_BY_NAME)
+    with pytest.raises(JournalError) as refused:
+        evolving.register(LATEST)
+    assert (refused.value.code, refused.value.fields["name"]) == ("event_name_taken", evolving.NAME)
+    assert list(EVENTS_BY_NAME) == before
+
+
 def append_as(version: int, path: Path) -> None:
     """Let another process, which knows the event at this version, append a stream."""
     run("import sys; from tests.journal.evolving import append; append(sys.argv[1], int(sys.argv[2]))", path, version)

@@ -530,6 +530,24 @@ def test_a_scripted_submodule_is_one_op_and_a_scripted_root_is_refused() -> None
     assert refused.value.code == "model_type_unsupported"
 
 
+def test_a_compiled_function_is_refused_and_the_one_it_is_made_of_is_captured() -> None:
+    def double(x: Tensor) -> Tensor:
+        return x * 2
+
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.trace(torch.compile(double, backend="eager"), torch.ones(1, 2))
+    assert refused.value.code == "compiled_callable_unsupported"
+    assert tl.trace(double, torch.ones(1, 2)).num_ops == 1
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.0, "1", True])
+def test_a_seed_is_a_number_that_every_generator_takes(seed: Any) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.CaptureOptions(random_seed=seed)
+    assert refused.value.code == "random_seed_invalid"
+    assert tl.CaptureOptions(random_seed=2**32 - 1).random_seed == 2**32 - 1
+
+
 def test_deep_models_are_no_problem() -> None:
     class Nest(nn.Module):
         def __init__(self, inner: nn.Module) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -15,7 +17,7 @@ from tests.programs import ROOT, run
 from tests.torchlens.command import printed
 from torchlens import report
 from torchlens.cli import main
-from torchlens.report import CAPABILITIES, Doctor, Finding, filesystem, is_there
+from torchlens.report import CAPABILITIES, Doctor, Probe, filesystem, is_there
 
 
 def test_this_environment_has_what_a_capture_needs() -> None:
@@ -25,7 +27,7 @@ def test_this_environment_has_what_a_capture_needs() -> None:
     assert found.versions["torchlens"] == tl.__version__
     assert set(found.capabilities) == {capability.name for capability in CAPABILITIES}
     assert found["cpus"].detail.endswith(f"{torch.get_num_threads()} threads of torch")
-    assert [one for one in found.findings if one.status == "fail"] == []
+    assert [one for one in found.probes if one.status == "fail"] == []
 
 
 def test_it_reads_as_a_table() -> None:
@@ -61,11 +63,58 @@ def test_every_private_name_of_torch_that_is_used_is_looked_at() -> None:
     assert private_names() - looked_at - OF_OBJECTS == set()
 
 
+MAY_NAME: Final = frozenset(
+    {
+        ROOT / "torchlens" / "compat.py",
+        ROOT / "torchlens" / "report.py",  # what compat reads is looked for by name
+        ROOT / "torchlens" / "testing" / "snippets.py",  # what a model calls
+    }
+)
+
+
+def private(*names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in chain(*names) if name.startswith("_") and not name.startswith("__"))
+
+
+OF_TENSORS: Final = private(*map(dir, (torch.Tensor, torch.nn.Parameter, torch.nn.Module(), torch.UntypedStorage)))
+OF_TORCH: Final = OF_TENSORS | private(
+    *map(dir, (torch, torch._C, torch._C._autograd, torch.ones(1, requires_grad=True).exp().grad_fn))
+)
+
+
+def private_names_in(path: Path) -> set[str]:
+    """Private names of torch that a file reads of anything but itself, or writes out to read of a tensor or module.
+
+    Functions stand in tables as text: what a model calls has a name, private or not.
+    """
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    of_others = [
+        node for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls")
+    ]
+    own = {node.attr for node in nodes if isinstance(node, ast.Attribute)} - {node.attr for node in of_others}
+    written = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {node.attr for node in of_others} & OF_TORCH | (written - own) & OF_TENSORS
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem) for path in sorted((ROOT / "torchlens").rglob("*.py")) if path not in MAY_NAME],
+)
+def test_no_other_file_names_what_is_private_to_torch(path: Path) -> None:
+    assert private_names_in(path) == set()
+
+
+def test_a_private_name_is_found_however_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "reading.py"
+    file.write_text('tensor._version, getattr(module, "_buffers"), self._parameters, torch._C, tensor.shape')
+    assert private_names_in(file) == {"_version", "_buffers", "_C"}
+
+
 def test_a_missing_name_is_told_with_what_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "is_there", lambda path: not path.endswith(("_get_sequence_nr", "CheckpointFunction")))
     found = tl.report.doctor()
     assert not found.is_healthy
-    assert found["sequence_number"] == Finding(
+    assert found["sequence_number"] == Probe(
         "capabilities",
         "sequence_number",
         "fail",
@@ -87,7 +136,7 @@ def test_a_name_is_looked_for_through_modules_and_classes() -> None:
 
 def test_a_directory_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tl.report.doctor(tmp_path / "not" / "yet" / "there")
-    assert found["writable"] == Finding("path", "writable", "pass", str(tmp_path), "writing journals")
+    assert found["writable"] == Probe("path", "writable", "pass", str(tmp_path), "writing journals")
     assert found["filesystem"].status in ("pass", "warn", "skip")
     file = tmp_path / "file"
     file.write_text("x")
@@ -126,5 +175,5 @@ def test_it_works_without_torch_and_says_so() -> None:
     assert any("torch" in line and "not installed" in line for line in lines)
 
 
-def test_a_finding_may_hold_what_a_terminal_would_obey() -> None:
-    assert "\x1b" not in str(Doctor((Finding("path", "writable", "pass", "/tmp/\x1b[2J"),)))
+def test_a_detail_may_hold_what_a_terminal_would_obey() -> None:
+    assert "\x1b" not in str(Doctor((Probe("path", "writable", "pass", "/tmp/\x1b[2J"),)))

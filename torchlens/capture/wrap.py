@@ -128,7 +128,7 @@ class Wrappers:
         self._method(torch.Tensor, "__bool__", _truth())
         self._method(torch.Tensor, "__torch_function__", _torch_function())
         self._method(torch.Tensor, "as_subclass", _handed_on(torch.Tensor.as_subclass))
-        self._method(torch.Tensor, "_make_subclass", staticmethod(_handed_on(compat.make_subclass)))
+        self._method(torch.Tensor, compat.MAKE_SUBCLASS, staticmethod(_handed_on(compat.make_subclass)))
         for name in ("__repr__", "__format__"):
             self._method(torch.Tensor, name, _unwatched(getattr(torch.Tensor, name)))
         self._space(vars(torch), [("compile", _compile(torch.compile), torch.compile)])

@@ -25,7 +25,7 @@ def doctor(asked: argparse.Namespace) -> int:
     """Exits with 1 where something is missing that a capture needs."""
     found = report.doctor(asked.path)
     if asked.json:
-        write_json([finding._asdict() for finding in found.findings])
+        write_json([probe._asdict() for probe in found.probes])
     else:
         sys.stdout.write(f"{found}\n")
     return int(not found.is_healthy)

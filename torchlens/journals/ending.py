@@ -19,7 +19,7 @@ from torchlens.journals.journal_view import JournalView, open_journal
 from torchlens.reading.calls_made import CallMade, Place, call_at, failure_of
 from torchlens.reading.facade import Trace
 
-__all__ = ["CallMade", "Place", "Postmortem", "postmortem"]
+__all__ = ["Postmortem", "postmortem"]
 
 ADVICE: Final = 'capture with tl.JournalOptions(path, durability="event") to know the call that a process dies in'
 

@@ -70,7 +70,7 @@ from torchlens.reading.view import LiveTensors, View
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceHealth", "TraceJournalError"]
+__all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceJournalError"]
 
 RECORDS: Final[Mapping[str, type[Record]]] = {
     record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Orphan)
@@ -174,17 +174,10 @@ class Trace(View):
             status=status,
             reason=reason,
             error=fact("error_type"),
-            phase=self.phase(),
+            phase=self.phase_of_end(),
             origin=ORIGINS.get(status),
             partial=fact("is_partial"),
         )
-
-    def phase(self) -> str | None:
-        """What was going on when the capture ended, or goes on now; None where it came to its end."""
-        fact = self.tables.fact
-        if fact("status") == "complete":
-            return None if fact("is_settled") else "cleanup"
-        return "setup" if fact("started_event") is None else "forward"
 
     @property
     def output(self) -> Any:
@@ -213,14 +206,7 @@ class Trace(View):
     def health(self) -> TraceHealth:
         """What could not be watched, and how far the capture can be trusted."""
         with over_events():
-            return health_of(self.tables, self.nonfinite)
-
-    def nonfinite(self) -> NonfiniteFinding:
-        """NaN and infinities among the kept activations; what ``trace.health.nonfinite`` reads, looked at once."""
-        tables = self.tables
-        if self.looked_at is None or self.looked_at[0] is not tables:
-            self.looked_at = (tables, nonfinite_of(self))
-        return self.looked_at[1]
+            return health_of(self.tables, self.values_looked_at)
 
     # -- collections
 
@@ -607,6 +593,20 @@ class Trace(View):
 
     def record(self, table: str, row: int) -> Record:
         return RECORDS[table](self, row)
+
+    def phase_of_end(self) -> str | None:
+        """What was going on when the capture ended, or goes on now; None where it came to its end."""
+        fact = self.tables.fact
+        if fact("status") == "complete":
+            return None if fact("is_settled") else "cleanup"
+        return "setup" if fact("started_event") is None else "forward"
+
+    def values_looked_at(self) -> NonfiniteFinding:
+        """NaN and infinities among the kept activations; what ``trace.health.nonfinite`` reads, looked at once."""
+        tables = self.tables
+        if self.looked_at is None or self.looked_at[0] is not tables:
+            self.looked_at = (tables, nonfinite_of(self))
+        return self.looked_at[1]
 
     @property
     def records(self) -> OpRecords:

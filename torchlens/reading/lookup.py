@@ -19,7 +19,7 @@ from projections.selector import is_count
 from projections.vocabulary import ROOT
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
-__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "sliced"]
+__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "near_misses", "sliced"]
 
 T = TypeVar("T")
 

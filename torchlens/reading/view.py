@@ -20,7 +20,7 @@ from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
-__all__ = ["LiveTensors", "View"]
+__all__ = ["LiveTensors", "View", "not_saved"]
 
 
 class LiveTensors(Protocol):

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from torchlens import compat
 from torchlens.api import trace
 from torchlens.capture.template import leaves
 from torchlens.errors import ValidationError
@@ -34,15 +35,6 @@ Given = tuple[Tensor, Any]
 
 Facts = dict[str, Any]
 """What was seen, by a name that tells where."""
-
-HOOKS: Final = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_state_dict_hooks",
-    "_load_state_dict_pre_hooks",
-)
 
 
 def assert_tracing_changes_nothing(build: Build, *, backward: bool = True, seed: int = 0, **options: Any) -> Trace:
@@ -109,7 +101,7 @@ def _bare(model: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, BaseEx
 def _traced(
     options: Mapping[str, Any], model: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> tuple[Any, BaseException | None, Trace | None]:
-    given = [(path, tensor, _bits(tensor), tensor._version) for path, tensor in leaves((args, dict(kwargs)))]
+    given = [(path, tensor, _bits(tensor), compat.version_of(tensor)) for path, tensor in leaves((args, dict(kwargs)))]
     output: Any = None
     error: BaseException | None = None
     made: Trace | None
@@ -119,7 +111,7 @@ def _traced(
     except TraceCaptureError as raised:
         made, error = raised.partial_trace, raised.__cause__
     for path, tensor, bits, version in given:
-        if _bits(tensor) != bits or tensor._version != version:
+        if _bits(tensor) != bits or compat.version_of(tensor) != version:
             raise ValidationError(
                 code="tracing_changed_run",
                 problem=f"tracing wrote to the caller's tensor at {path}",
@@ -224,15 +216,20 @@ def _left_on(model: nn.Module, look: Look) -> Facts:
     for address, module in model.named_modules(remove_duplicate=False):
         names = vars(module)
         seen[f"module {address!r}"] = (type(module).__qualname__, module.training, tuple(names))
-        for name in HOOKS:
+        for name in compat.HOOKS:
             seen[f"{name} of {address!r}"] = tuple(getattr(hook, "__qualname__", "") for hook in names[name].values())
-        for name in ("_parameters", "_buffers"):
-            seen[f"{name} of {address!r}"] = (type(names[name]).__name__, tuple(names[name]))
-        for path, tensor in leaves({key: value for key, value in names.items() if key not in ("_modules", *HOOKS)}):
+        for name, registered in (
+            ("parameters", compat.own_parameters(module)),
+            ("buffers", compat.own_buffers(module)),
+        ):
+            seen[f"{name} of {address!r}"] = (type(registered).__name__, tuple(registered))
+        children = compat.own_children(module)
+        held = {key: value for key, value in names.items() if key not in compat.HOOKS and value is not children}
+        for path, tensor in leaves(held):
             where = ".".join(map(str, path))
             grad = tensor.grad if tensor.is_leaf else None
             attributes = tuple(getattr(tensor, "__dict__", ()))
-            hooks = len(tensor._backward_hooks or ())
+            hooks = compat.num_tensor_hooks(tensor)
             seen[f"{where} of {address!r}"] = (*look(tensor), None if grad is None else look(grad), attributes, hooks)
     return seen
 
