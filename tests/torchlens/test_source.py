@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib.util
+import linecache
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from projections.columns import OCCASION
-from torchlens.capture import callsite
+from torchlens.capture import callsite, source_text
 from torchlens.errors import AmbiguousReadError, ConfigurationError
 from torchlens.reading.conditionals import Conditional
 
@@ -445,6 +448,78 @@ def test_a_file_that_was_changed_since_it_was_imported_claims_nothing(tmp_path: 
     trace = tl.trace(module.model, torch.ones(2))
     assert len(trace.conditionals) == 0
     assert set(map(tuple, names(trace).values())) == {()}
+
+
+FIRST = "def model(x):\n    y = x * 2\n    return y\n"
+SECOND = "def model(x):\n    z = x * 3\n    return z\n"
+
+
+def said_of(function: Any) -> tuple[list[list[str]], list[str | None]]:
+    """Variables, and the lines of the calls, of a function's capture."""
+    trace = tl.trace(function, torch.ones(2))
+    return [op.var_names for op in trace.ops.compute], [op.code_context[0].call_line for op in trace.ops.compute]
+
+
+def test_a_module_that_is_imported_again_has_its_new_text_and_old_code_has_none_that_is_not_its_own(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "again.py"
+    module = imported(path, FIRST)
+    first = module.model
+    assert said_of(first) == ([["y"]], ["y = x * 2"])
+    path.write_text("# moved\n" + SECOND)
+    assert module.__spec__ is not None
+    assert module.__spec__.loader is not None
+    module.__spec__.loader.exec_module(module)
+    assert said_of(module.model) == ([["z"]], ["z = x * 3"])
+    assert said_of(first) == ([["y"]], ["y = x * 2"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [SECOND, FIRST.replace("2", "3"), FIRST.replace("y", "w"), "\n" + FIRST, FIRST.replace("x", "x "), "def model("],
+)
+def test_text_that_does_not_give_the_code_that_ran_is_not_taken_for_its_source(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "changed.py"
+    module = imported(path, FIRST)
+    path.write_text(text)
+    said = said_of(module.model)
+    assert said == ([[]], [None]) or (text == FIRST.replace("x", "x ") and said == ([["y"]], ["y = x  * 2"]))
+
+
+def test_a_file_that_was_only_touched_or_changed_elsewhere_is_source_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "touched.py"
+    module = imported(path, FIRST)
+    path.touch()
+    assert said_of(module.model) == ([["y"]], ["y = x * 2"])
+    other = imported(path, FIRST)
+    path.write_text(FIRST + "def more(x):\n    return x\n")
+    assert said_of(other.model) == ([["y"]], ["y = x * 2"])
+
+
+def test_a_cell_of_a_notebook_has_the_text_it_was_made_of() -> None:
+    cell = FIRST + "await nothing\n"
+    whole = compile(cell, "<cell 1>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code = next(constant for constant in whole.co_consts if hasattr(constant, "co_code"))
+    function = type(said_of)(code, {})
+    linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 1>")
+    assert said_of(function) == ([["y"]], ["y = x * 2"])
+
+
+def test_a_file_from_before_this_process_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_text, "is_compiled_from", None)
+    assert source_text.source_of(looped.__code__) is not None
+    assert 0 <= time.time() - source_text.began() < time.monotonic() + 10
+
+
+def test_the_texts_that_are_checked_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = source_text._CHECKED
+    monkeypatch.setattr(source_text, "MOST_FILES", 3)
+    for number in range(5):
+        assert source_text.source_of(imported(tmp_path / f"one_{number}.py", FIRST).model.__code__) == FIRST.encode()
+        assert len(checked) <= 3
+    monkeypatch.setattr(source_text, "MOST_CHECKED", 10)
+    assert source_text.source_of(imported(tmp_path / "long.py", FIRST).model.__code__) is None
 
 
 # -- variables and arguments -----------------------------------------------------------------------------

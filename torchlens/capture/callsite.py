@@ -8,8 +8,7 @@ object and process.
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic_ns
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -18,15 +17,13 @@ import attrs
 
 from journal.events import CallSiteSeen, CodeSeen, Row
 from torchlens import compat
+from torchlens.capture.source_text import source_of
 
 OWN_CODE: Final[set[CodeType]] = set()
 """Code objects of the recorder itself, which are left out of every chain; each registers its own."""
 
 CODE_SEEN: Final = CodeSeen.type_id
 CALL_SITE_SEEN: Final = CallSiteSeen.type_id
-
-MAX_SOURCE: Final = 1 << 20
-"""Longest source text kept of one function, in characters."""
 
 
 @attrs.define(slots=True)
@@ -148,26 +145,3 @@ def line_of(code: CodeType, instruction: int) -> int:
         if start <= instruction < end:
             return line or code.co_firstlineno
     return code.co_firstlineno
-
-
-def source_of(code: CodeType) -> bytes | None:
-    """Source text from the function's first line to its last one, as it is now; None where there is none."""
-    lines = linecache.getlines(code.co_filename)
-    if not lines:
-        return None
-    last = max((line for line in _lines(code) if line is not None), default=code.co_firstlineno)
-    text = "".join(lines[code.co_firstlineno - 1 : last])
-    return text[:MAX_SOURCE].encode("utf-8", "replace") if text else None
-
-
-def _lines(code: CodeType) -> Iterator[int | None]:
-    stack = [code]
-    while stack:
-        here = stack.pop()
-        if hasattr(here, "co_positions"):
-            for _, end_line, _, _ in here.co_positions():
-                yield end_line
-        else:
-            for _, _, line in here.co_lines():
-                yield line
-        stack.extend(item for item in here.co_consts if isinstance(item, CodeType))
