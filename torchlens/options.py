@@ -199,8 +199,9 @@ class CaptureOptions:
             for a share of 0.8, or None for no ceiling.
         verify_capture: Count what torch's dispatcher runs and account for each operator, so that ``trace.health`` can
             say whether anything was missed. The forward takes several times as long.
-        raise_on_nan: Stop at the first value that is not finite. ``"nan"`` stops at a NaN alone: masks are often
-            made of infinities.
+        raise_on_nan: Stop at the first op that returns, or writes into an argument or a buffer, a value that is not
+            finite. ``"nan"`` stops at a NaN alone: masks are often made of infinities. Inputs and parameters are not
+            looked at, nor what has no elements here, as a tensor on ``meta``.
         save_code_context: Store what the source says of the modules' classes (``module.class_docstring``,
             ``.forward_signature`` and the like), and the text of the function that asked for the capture. The text of
             the functions that call torch is stored in any case.

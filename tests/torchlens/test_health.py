@@ -24,6 +24,7 @@ from tests.programs import surroundings
 from torchlens.capture.wrap import wrappers
 from torchlens.errors import ConfigurationError
 from torchlens.options import CaptureOptions
+from torchlens.tensors import nonfinite_elements
 
 VERIFY = CaptureOptions(verify_capture=True)
 BARE_GELU = torch._C._nn.gelu  # a private way to a public function; found by its identity all the same
@@ -590,6 +591,63 @@ def test_kept_activations_without_either_are_clean_and_those_not_kept_are_not_ca
     some = tl.trace(bad_model(), torch.full((2, 4), 2.0), save=tl.func("linear")).health.nonfinite
     assert (some.verdict, some.checked) == ("checked_and_clean", 1)
     assert some.unchecked == 8
+
+
+def ragged(layout: torch.layout) -> Callable[[Tensor], Any]:
+    return lambda x: torch.nested.as_nested_tensor([x, x[:1]], layout=layout)
+
+
+FORMS: dict[str, Callable[[Tensor], Any]] = {
+    "float8_e4m3fn": lambda x: x.to(torch.float8_e4m3fn),
+    "float8_e5m2": lambda x: x.to(torch.float8_e5m2),
+    "float8_e4m3fnuz": lambda x: x.to(torch.float8_e4m3fnuz),
+    "float8_e8m0fnu": lambda x: x.to(torch.float8_e8m0fnu),
+    "complex32": lambda x: x.to(torch.complex32),
+    "coo": lambda x: x.to_sparse(),
+    "csr": lambda x: x.to_sparse_csr(),
+    "bsr": lambda x: x.to_sparse_bsr((1, 1)),
+    "mkldnn": lambda x: x.to_mkldnn(),
+    "nested": ragged(torch.strided),
+    "jagged": ragged(torch.jagged),
+}
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf", "ignore:Sparse", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_nan_is_seen_in_a_tensor_of_any_form(form: str) -> None:
+    make, x = FORMS[form], torch.tensor([[1.0, float("nan")], [2.0, 3.0]])
+    assert nonfinite_elements(make(torch.ones(2, 2))) == (0, 0)
+    found = nonfinite_elements(make(x))
+    assert found is not None
+    assert found[0] > 0
+    with pytest.raises(tl.TraceCaptureError, match="nonfinite_value"):
+        tl.trace(lambda x: make(x), x, capture=CaptureOptions(raise_on_nan=True))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize(
+    "make", [lambda x: x.to("meta"), lambda x: torch.masked.masked_tensor(x, x > 0)], ids=["meta", "masked"]
+)
+def test_what_cannot_be_looked_at_counts_as_not_checked_and_stops_nothing(make: Callable[[Tensor], Any]) -> None:
+    assert nonfinite_elements(make(torch.ones(2))) is None
+    trace = tl.trace(lambda x: (x + 1, make(x))[0], torch.ones(2), capture=CaptureOptions(raise_on_nan=True))
+    assert trace.status == "complete"
+    assert trace.health.nonfinite.verdict == "checked_and_clean"
+
+
+def test_meta_is_not_called_clean() -> None:
+    finding = tl.trace(lambda x: x * 2, torch.ones(2, device="meta")).health.nonfinite
+    assert (finding.verdict, finding.checked, finding.unchecked) == ("not_checked", 0, 3)
+
+
+def test_a_buffer_that_a_fused_layer_writes_is_looked_at() -> None:
+    x = torch.tensor([[0.0], [3e38], [1e38]])
+    trace = tl.trace(nn.BatchNorm1d(1), x)
+    assert trace.output.isfinite().all()
+    assert trace.health.nonfinite.first == "buffer_5"
+    with pytest.raises(tl.TraceCaptureError, match="nonfinite_value") as raised:
+        tl.trace(nn.BatchNorm1d(1), x, capture=CaptureOptions(raise_on_nan=True))
+    assert raised.value.fields["op"] == "batchnorm_1_2"
 
 
 @pytest.mark.parametrize(("wanted", "label", "counts"), [(True, "maskedfill_1_2", (0, 8)), ("nan", "log_1_5", (8, 0))])

@@ -76,8 +76,8 @@ class WitnessRecorder(Recorder):
 
     Args:
         verify: Account for every dispatched operator.
-        forbidden: ``"nonfinite"`` stops the forward at the first NaN or infinity that an op returns, ``"nan"`` at the
-            first NaN; None at neither.
+        forbidden: ``"nonfinite"`` stops the forward at the first NaN or infinity that an op returns or writes,
+            ``"nan"`` at the first NaN; None at neither.
     """
 
     __slots__ = (
@@ -91,6 +91,7 @@ class WitnessRecorder(Recorder):
         "_returned",
         "_verify",
         "_watched",
+        "_wrote",
     )
 
     def __init__(self, *args: Any, verify: bool, forbidden: str | None, **kwargs: Any) -> None:
@@ -101,6 +102,7 @@ class WitnessRecorder(Recorder):
         self._frame: Open | None = None  # the innermost open call
         self._returned: Open | None = None  # the call whose original returned last
         self._made_at: int | None = None
+        self._wrote: list[Tensor] = []  # arguments that the call wrote
         self._proxies: dict[Function, Function] = {}  # watched function -> one whose original tells when it runs
         self._watched: dict[Function, Function] = {}  # and back: records and handles name the watched one
         self._by_operator: dict[Any, int] = {}
@@ -262,7 +264,7 @@ class WitnessRecorder(Recorder):
         *rest: Any,
     ) -> None:
         frame, before = self._returned, self.values
-        self._made_at = None
+        self._made_at, self._wrote = None, []
         try:
             watched = self._watched.get(function, function)
             Recorder._executed(self, watched, template, named, inputs, tensors, result, *rest)
@@ -278,10 +280,16 @@ class WitnessRecorder(Recorder):
 
     def _was_written(self, inputs: list[int], tensors: list[Tensor], written: list[int], first: int) -> None:
         self._made_at = self.writer.next_at() - 1  # events of the buffers that were written follow
+        self._wrote = [tensors[position] for position in written]
         Recorder._was_written(self, inputs, tensors, written, first)
 
     def _require_finite(self, at: int, first: int, result: Any) -> None:
-        for position, (_, tensor) in enumerate(leaves(result)):
+        """Look at what a call returned and wrote; what cannot be looked at is passed over."""
+        made = {id(tensor): (first + position, tensor) for position, (_, tensor) in enumerate(leaves(result))}
+        for tensor in self._wrote:
+            value = self.value_of(tensor)  # a new one of a buffer; other memory stands for the first result
+            made.setdefault(id(tensor), (first if value is None or value < first else value, tensor))
+        for value, tensor in made.values():
             self.paused += 1
             try:
                 with compat.NoTorchFunction():
@@ -289,7 +297,7 @@ class WitnessRecorder(Recorder):
             finally:
                 self.paused -= 1
             if num_nan or (num_infinite and self._forbidden == "nonfinite"):
-                raise Nonfinite(at, first + position, num_nan, num_infinite)
+                raise Nonfinite(at, value, num_nan, num_infinite)
 
     # -- what the dispatcher ran -------------------------------------------------------------------
 

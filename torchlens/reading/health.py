@@ -111,7 +111,7 @@ class NonfiniteFinding:
 
     verdict: str  # "found", "checked_and_clean", or "not_checked" where no kept activation could be looked at
     checked: int  # activations looked at
-    unchecked: int  # ops whose activation was not kept, or is not to be had here
+    unchecked: int  # ops whose activation was not kept, is not to be had here, or cannot be looked at
     labels: tuple[str, ...]  # ops with NaN or infinity, in order
     nan_labels: tuple[str, ...]  # of them those with NaN
 
@@ -148,7 +148,7 @@ class TraceHealth:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there is nothing to report."""
+        """Whether everything was watched and returned. What the values were is not asked: see ``nonfinite``."""
         return not (self.unseen_tensors or self.opaque_ops or self.threads or self.notes)
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ class TraceHealth:
             yield f"  opaque: {len(self.opaque_reasons) - NAMED} more"
         yield from (f"  {note}" for note in self.notes)
         if self.is_clean:
-            yield "  nothing to report"
+            yield "  nothing to report of how it was watched"
 
 
 def several(lead: str, items: Any) -> Iterator[str]:

@@ -18,7 +18,7 @@ def stopped(trace: Trace) -> TraceCaptureError:
     line = "" if place is None else f", at {place.file}:{place.line}" + (f": {place.text}" if place.text else "")
     return TraceCaptureError(
         code="nonfinite_value",
-        problem=f"{call.label or call.function} returned {tables.fact('nonfinite_reason')}: {call}{line}",
+        problem=f"{call.label or call.function} gave {tables.fact('nonfinite_reason')}: {call}{line}",
         remedy="look at its operands in exc.partial_trace; where infinities are meant, pass raise_on_nan='nan'",
         partial_trace=trace,
         op=call.label,
