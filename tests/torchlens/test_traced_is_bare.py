@@ -335,3 +335,36 @@ def test_every_kind_of_change_is_seen(kind: str) -> None:
 def test_a_model_that_behaves_passes_and_gives_its_trace() -> None:
     trace = assert_tracing_changes_nothing(lambda: (Odd("value", False), [torch.ones(1, 2)], {}))
     assert trace.ops.labels == ("input_1", "linear_1_1", "output_1")
+
+
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "quantised": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+    "quantised with another scale": lambda x: torch.quantize_per_tensor(
+        torch.full((2,), 60.0), float(x.sum()), 0, torch.qint8
+    ),
+    "nested": lambda x: torch.nested.as_nested_tensor([x, x[:1]]),
+    "nested at other places": lambda x: torch.nested.as_nested_tensor(
+        list(torch.ones(5).split([int(x.sum()), 5 - int(x.sum())]))
+    ),
+    "jagged": lambda x: torch.nested.as_nested_tensor([x, x[:1]], layout=torch.jagged),
+    "sparse": lambda x: x.to_sparse(),
+    "float8": lambda x: x.to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_outputs_of_any_kind_are_told_apart(kind: str) -> None:
+    class Makes(nn.Module):
+        def __init__(self, by: float) -> None:
+            super().__init__()
+            self.by = [by]  # no attribute that differs, but what is returned
+
+        def forward(self) -> Tensor:
+            return KINDS[kind](torch.ones(2) * self.by[0])
+
+    assert_tracing_changes_nothing(lambda: (Makes(1.0), [], {}))
+    by = iter([1.0, 1.5])
+    with pytest.raises(tl.errors.ValidationError) as refused:
+        assert_tracing_changes_nothing(lambda: (Makes(next(by)), [], {}))
+    assert any(change.startswith("output") for change in refused.value.fields["changes"])

@@ -11,11 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from journal.events import ArgumentsKept, At, GeneratorsKept, KeptTensor
-from torchlens import compat
+from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function
@@ -107,7 +106,7 @@ class ThoroughRecorder(Recorder):
                 found = {id(tensor): tensor for _, tensor in leaves((args, kwargs))}
                 copies = {key: compat.copied(compat.detach(tensor)) for key, tensor in found.items()}
             if self._generators:
-                states = generator_states()
+                states = generators.states()
         return copies, states
 
     def _executed(
@@ -196,15 +195,6 @@ class ThoroughWitness(ThoroughRecorder, WitnessRecorder):
                 yield
         finally:
             self._ours -= 1
-
-
-def generator_states() -> tuple[tuple[str, bytes], ...]:
-    """The state of each generator of torch, by device."""
-    generators = [("cpu", torch.default_generator)]
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        generators += [(f"cuda:{number}", one) for number, one in enumerate(torch.cuda.default_generators)]
-    states = [(device, bytes(compat.generator_state(generator).numpy())) for device, generator in generators]
-    return tuple(states)
 
 
 OWN_CODE.update(

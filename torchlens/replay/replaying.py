@@ -4,7 +4,7 @@ Reads  a capture's events through ``Memory``, and values from live tensors or st
 Gives  per call the tensors it was given, as they lay in memory, and what the function returns for these or others.
 Rule   a call is given memory of its own, so making it again changes nothing that was recorded.
 Rule   what an event does not hold is refused with a code (``ReplayRefused``), never guessed.
-Not    the order in which an edit spreads, or what a result should be compared with (validation.py).
+Not    the order in which an edit spreads, or what a result should be compared with (validation/checking.py).
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ from torchlens.replay.restoring import Image, Known, Place, laid_out, place
 from torchlens.tensors import DTYPE_BY_WORD, has_plain_memory
 
 AUTOCAST_DEVICES: Final = ("cpu", "cuda")
+
+
+class Defaults(NamedTuple):
+    """What torch takes where a call names none; no event tells of it."""
+
+    dtype: torch.dtype | None  # of floating point; None for that of now
+    device: str | None  # likewise
 
 
 class Remade(NamedTuple):
@@ -178,12 +185,13 @@ class Replay:
 
     # -- making it again
 
-    def run(self, call: Executed, tensors: Sequence[Tensor]) -> Remade:
+    def run(self, call: Executed, tensors: Sequence[Tensor], defaults: Defaults | None = None) -> Remade:
         """Make a call again, in the modes and from the random state that it had.
 
         Args:
             call: The call.
             tensors: What to give it, as ``inputs`` does; those it writes are changed.
+            defaults: The default dtype and device; those of now by default.
 
         Raises:
             ReplayRefused: As ``function``, and ``replay_argument_lost``.
@@ -192,7 +200,7 @@ class Replay:
         function = self.function(call)
         given = self.with_grad(call, tensors)
         args, kwargs = call_arguments(call.args, call.kwargs, given)
-        with self.modes(call), self.random_state(call, args, kwargs):
+        with self.modes(call), self.random_state(call, args, kwargs), in_defaults(function, kwargs, defaults):
             returned = function(*args, **kwargs)
         results = [tensor for _, tensor in leaves(returned)] or [given[position] for position in call.written]
         return Remade(given, results)
@@ -246,12 +254,31 @@ class Replay:
             return
         generator = generator_of(tuple(args), kwargs)
         before = compat.generator_state(generator)
-        state = bytearray(self.view.journal.payload(self.view.stream, call.rng))
+        try:
+            state = bytearray(self.view.journal.payload(self.view.stream, call.rng))
+        except JournalError as exc:
+            raise not_kept(call.first, f"the state of its random generator cannot be read: {exc.problem}") from exc
         generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
         try:
             yield
         finally:
             generator.set_state(before)
+
+
+@contextlib.contextmanager
+def in_defaults(function: Callable[..., Any], kwargs: dict[str, Any], defaults: Defaults | None) -> Iterator[None]:
+    """Torch's default dtype for a while; the device goes to the arguments, as a device context puts it there."""
+    if defaults is None:
+        yield
+        return
+    if defaults.device is not None and kwargs.get("device") is None and function in compat.takes_default_device():
+        kwargs["device"] = torch.device(defaults.device)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(defaults.dtype or before)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def is_plain(tensor: Tensor) -> bool:

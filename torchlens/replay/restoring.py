@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchlens import compat
+from torchlens.bits import countable
 from torchlens.tensors import contiguous_strides, reach
 
 LINE: Final = 64
@@ -81,6 +82,7 @@ def overwrite(tensor: Tensor, values: Tensor) -> None:
     """Give a tensor these elements, also where several of its elements are one in memory."""
     if tensor.numel() == 0:
         return
+    tensor, values = countable(tensor), countable(values)
     if not may_overlap(tensor):
         tensor.copy_(values)
         return

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import gc
 import hashlib
-import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +20,10 @@ from torch import Tensor, nn
 
 from torchlens import compat
 from torchlens.api import trace
+from torchlens.bits import elements
 from torchlens.capture.template import leaves
 from torchlens.errors import ValidationError
+from torchlens.generators import RandomState, seed_all
 from torchlens.reading.facade import Trace, TraceCaptureError
 
 Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
@@ -62,14 +63,14 @@ def assert_tracing_changes_nothing(build: Build, *, backward: bool = True, seed:
         >>> tl.testing.assert_tracing_changes_nothing(lambda: (model, [torch.ones(1, 2)], {})).ops.labels
         ('input_1', 'linear_1_1', 'output_1')
     """
-    states = _streams()
+    streams = RandomState()
     try:
-        _seed(seed)
+        seed_all(seed)
         bare, _ = _observed(build, _bare, backward)
-        _seed(seed)
+        seed_all(seed)
         traced, made = _observed(build, functools.partial(_traced, options), backward, copied=True)
     finally:
-        _put_back(states)
+        streams.restore()
     changes = [f"{name}: {bare.get(name)} bare, {traced.get(name)} traced" for name in _differing(bare, traced)]
     if changes:
         raise ValidationError(
@@ -271,14 +272,14 @@ def _node(given: list[Given], copied: bool, tensor: Tensor) -> str | None:
 
 
 def _bits(tensor: Tensor) -> bytes:
-    if tensor.is_meta or tensor.is_nested or tensor.is_quantized:
-        return b""
+    """All there is of a tensor of any kind; nothing of one on ``meta``."""
     with torch.no_grad():
-        plain = tensor.detach()
-        if plain.layout != torch.strided:
-            plain = plain.to_dense()
-        plain = plain.resolve_conj().resolve_neg().contiguous().cpu()
-        return bytes(plain.flatten().view(torch.uint8).numpy()) if plain.numel() else b""
+        return b"".join(_part_bits(part) for part in elements(tensor))
+
+
+def _part_bits(part: Tensor) -> bytes:
+    shape = repr(tuple(part.shape)).encode()
+    return shape + bytes(part.contiguous().cpu().flatten().view(torch.uint8).numpy()) if part.numel() else shape
 
 
 def _digest(value: Any) -> str:
@@ -297,37 +298,8 @@ def _modes() -> Facts:
     }
 
 
-# Random streams -----------------------------------------------------------------------------------------------------
-
-NAMES: Final = ("torch", "Python", "NumPy")
-
-
-Streams = tuple[Tensor, Any, Any]
-
-
-def _streams() -> Streams:
-    """Where the generators stand; NumPy's only where something has imported it."""
-    numpy = sys.modules.get("numpy")
-    return torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.random.get_state()
-
-
 def _shown_streams() -> Facts:
-    torchs, pythons, numpys = _streams()
-    shown = (torchs.tolist(), pythons, None if numpys is None else (numpys[1].tolist(), numpys[2:]))
-    return {f"stream of {name}": _digest(state) for name, state in zip(NAMES, shown, strict=True)}
-
-
-def _seed(seed: int) -> None:
-    torch.manual_seed(seed)
-    random.seed(seed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed)
-
-
-def _put_back(states: Streams) -> None:
-    torchs, pythons, numpys = states
-    torch.set_rng_state(torchs)
-    random.setstate(pythons)
-    if numpys is not None:
-        sys.modules["numpy"].random.set_state(numpys)
+    now = RandomState()
+    numpys = None if now.numpy is None else (now.numpy[1].tolist(), now.numpy[2:])
+    shown = {"torch": now.torch.tolist(), "Python": now.python, "NumPy": numpys}
+    return {f"stream of {name}": _digest(state) for name, state in shown.items()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import random
 import sys
 import threading
 import time
@@ -60,6 +59,7 @@ from torchlens.capture.template import encode, leaves, path_of
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import Nonfinite, WitnessRecorder
 from torchlens.errors import CaptureError, CompatibilityError, SelectionError, message_of
+from torchlens.generators import seeded
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
 from torchlens.reading.facade import Trace
@@ -426,29 +426,6 @@ def _called(recorder: Recorder, forward: Callable[..., Any], args: tuple[Any, ..
 
 def _nothing(tensor: Tensor) -> None:
     return None
-
-
-@contextlib.contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
-    """Seed every generator for the forward and put each back after it; None touches nothing."""
-    if seed is None:
-        yield
-        return
-    numpy = sys.modules.get("numpy")
-    python_state = random.getstate()
-    numpy_state = None if numpy is None else numpy.random.get_state()
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if numpy is not None:
-            numpy.random.seed(seed)
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            if numpy is not None:
-                numpy.random.set_state(numpy_state)
 
 
 def _take_inputs(

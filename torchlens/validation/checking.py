@@ -9,6 +9,7 @@ Rule   a parent that makes no difference is a failure, unless what the call give
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
@@ -20,10 +21,10 @@ from projections.memory import Executed
 from torchlens import compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.errors import ReplayRefused
-from torchlens.replay.replaying import Remade, Replay, is_plain
+from torchlens.replay.replaying import Defaults, Remade, Replay, is_plain
 from torchlens.replay.restoring import cells_of
-from torchlens.tensors import DTYPE_WORD
-from torchlens.validation import independence
+from torchlens.tensors import DTYPE_BY_WORD, DTYPE_WORD
+from torchlens.validation import excuses, kernels
 from torchlens.validation.findings import Check, Outcome
 from torchlens.validation.perturbing import others
 
@@ -58,55 +59,60 @@ class Checking:
         self.name_of = name_of
         self.atol = atol
         self.rtol = rtol
+        self.defaults: Defaults | None = None  # that the call which is being checked is made in
 
     def of(self, call: Executed) -> Iterator[Check]:
         """All checks of one call."""
-        label = self.name_of(call.first)
+        told = functools.partial(Check, "reexecution", self.name_of(call.first), call.func_name, None)
         try:
-            self.replay.function(call)
-            given = self.replay.inputs(call)
+            made = self.made(call)
+            varies = self.varies(call, made)
+            yield self.reproduced(call, told, made, varies=varies)
+            yield from self.parents(call, made, varies=varies)
         except ReplayRefused as refusal:
-            yield Check("reexecution", label, call.func_name, None, "skipped", refusal.code, refusal.problem)
-            return
-        try:
-            made = self.replay.run(call, given)
-        except ReplayRefused as refusal:
-            yield Check("reexecution", label, call.func_name, None, "skipped", refusal.code, refusal.problem)
-            return
+            yield told("skipped", refusal.code, refusal.problem)
         except Exception as error:  # noqa: BLE001  # whatever the function raises is the finding
-            told = f"{type(error).__name__}: {error}"[:300]
-            yield Check("reexecution", label, call.func_name, None, "failed", "reexecution_raised", told)
-            return
-        varies = self.varies(call, made)
-        yield self.reproduced(call, label, made, varies=varies)
-        yield from self.parents(call, label, made, varies=varies)
+            yield told("failed", "reexecution_raised", f"{type(error).__name__}: {error}"[:300])
 
     # -- the same again
 
+    def made(self, call: Executed) -> Remade:
+        """The call, made again; where that gives another dtype or device, in the defaults that its results tell of."""
+        self.defaults = None
+        made = self.again(call)
+        if self.form(call, made).reason is not None:
+            self.defaults = defaults_of(call)
+            made = self.again(call)
+            if self.form(call, made).reason is not None:
+                self.defaults = None
+                made = self.again(call)
+        return made
+
+    def again(self, call: Executed, given: Sequence[Tensor] | None = None) -> Remade:
+        return self.replay.run(call, self.replay.inputs(call) if given is None else given, self.defaults)
+
     def varies(self, call: Executed, made: Remade) -> bool:
         """Whether the kernel gives different bits for the same arguments."""
-        if call.func_name in independence.UNINITIALIZED:
+        if call.func_name in kernels.UNINITIALIZED:
             return True
-        if call.func_name in independence.VARIES_ON_CUDA and any(tensor.is_cuda for tensor in made.results):
+        if any(kernels.varies_on(str(tensor.device), call.func_name) for tensor in made.results):
             return True
-        again = self.replay.run(call, self.replay.inputs(call))
-        return not all_same(outcome(call, made), outcome(call, again))
+        return not all_same(outcome(call, made), outcome(call, self.again(call)))
 
-    def reproduced(self, call: Executed, label: str, made: Remade, *, varies: bool) -> Check:
+    def reproduced(self, call: Executed, told: Callable[..., Check], made: Remade, *, varies: bool) -> Check:
         """Whether what came out is what was recorded."""
         judged = self.form(call, made)
         if judged.reason is None:
             judged = self.sharing(call, made)
         if judged.reason is not None:
-            return Check("reexecution", label, call.func_name, None, "failed", *judged)
-        if call.func_name in independence.UNINITIALIZED:
-            return Check("reexecution", label, call.func_name, None, "skipped", "uninitialized_memory")
+            return told("failed", *judged)
+        if call.func_name in kernels.UNINITIALIZED:
+            return told("skipped", "uninitialized_memory")
         try:
             judged = self.values(call, made, varies=varies)
-        except ReplayRefused as refusal:
-            return Check("reexecution", label, call.func_name, None, "skipped", refusal.code, refusal.problem)
-        passed = judged.reason is None
-        return Check("reexecution", label, call.func_name, None, "passed" if passed else "failed", *judged)
+        except ReplayRefused as refusal:  # the parents can still be checked
+            return told("skipped", refusal.code, refusal.problem)
+        return told("passed" if judged.reason is None else "failed", *judged)
 
     def form(self, call: Executed, made: Remade) -> Judged:
         if len(made.results) != len(call.outputs):
@@ -165,13 +171,13 @@ class Checking:
 
     # -- other values of one parent
 
-    def parents(self, call: Executed, label: str, made: Remade, *, varies: bool) -> Iterator[Check]:
+    def parents(self, call: Executed, made: Remade, *, varies: bool) -> Iterator[Check]:
         """One check for each different argument."""
         for number in dict.fromkeys(call.inputs):
             reason, detail = self.effect(call, number, outcome(call, made), varies=varies)
             verdict: Outcome = "passed" if reason is None else VERDICTS.get(reason, "excused")
             parent = self.name_of(self.writer(call, number))
-            yield Check("perturbation", label, call.func_name, parent, verdict, reason, detail)
+            yield Check("perturbation", self.name_of(call.first), call.func_name, parent, verdict, reason, detail)
 
     @staticmethod
     def writer(call: Executed, number: int) -> int:
@@ -181,12 +187,12 @@ class Checking:
 
     def effect(self, call: Executed, number: int, base: Sequence[Tensor], *, varies: bool) -> Judged:
         """Why a parent has no effect on the call; no reason where it has one."""
-        if call.func_name in independence.UNINITIALIZED:
+        if call.func_name in kernels.UNINITIALIZED:
             return Judged("form_only" if number not in self.written(call) else "overwritten", "")
         tensor = self.replay.inputs(call)[call.inputs.index(number)]
         if not is_plain(tensor):
             return Judged("tensor_not_dense", f"it is {type(tensor).__name__}, {tensor.layout}")
-        if tensor.numel() == 0 or not any(result.numel() for result in base):
+        if tensor.numel() == 0 or not any(result.numel() and not result.is_meta for result in base):
             return Judged("empty", "")
         tried = 0
         for values in self.other_values(call, tensor):
@@ -200,9 +206,9 @@ class Checking:
         name = call.func_name
         careful = call.func_qualname.startswith("torch.ops.") and not call.func_qualname.startswith("torch.ops.aten.")
         if tensor.is_floating_point() or tensor.is_complex():
-            careful = careful or name in independence.TAKES_PARAMETERS
+            careful = careful or name in kernels.TAKES_PARAMETERS
         else:
-            careful = careful or name in independence.UNCHECKED or tensor.is_cuda
+            careful = careful or name in kernels.UNCHECKED or tensor.is_cuda
         now = cells_of(tensor)
         with torch.no_grad():
             for values in others(now.clone(), careful=careful):
@@ -226,7 +232,7 @@ class Checking:
             for number, values in changes.items():
                 cells_of(given[call.inputs.index(number)]).copy_(values)
         try:
-            return outcome(call, self.replay.run(call, given))
+            return outcome(call, self.again(call, given))
         except Exception:  # noqa: BLE001  # a refusal of these very values: the function has read them
             return None
 
@@ -236,8 +242,9 @@ class Checking:
 
     def excuse(self, call: Executed, number: int, base: Sequence[Tensor], tried: int, *, varies: bool) -> Judged:
         """Why a parent that was seen to have no effect has none."""
-        given = {place for place, held in zip(independence.places(call), call.inputs, strict=True) if held == number}
-        if given <= independence.FORM_ONLY.get(call.func_name, frozenset()):
+        held = zip(excuses.arguments_of(call), call.inputs, strict=True)
+        given = {argument for argument, one in held if one == number}
+        if given <= excuses.FORM_ONLY.get(call.func_name, frozenset()):
             return Judged("form_only", "")
         if number in self.written(call):
             return Judged("overwritten", "")
@@ -245,8 +252,8 @@ class Checking:
             return Judged("nothing_else_is_safe", "")
         if self.is_hidden(call, number, varies=varies):
             return Judged("hidden_by_another", "")
-        absorbs = independence.CONSTANT.get(call.func_name)
-        if absorbs is not None and absorbs(call):
+        absorbs = excuses.CONSTANT.get(call.func_name)
+        if (absorbs is not None and absorbs(call)) or (excuses.is_nan(call) and all(map(is_nan, base))):
             return Judged("constant_result", "")
         if not any(result.is_floating_point() or result.is_complex() for result in base):
             return Judged("whole_result", "")
@@ -281,6 +288,17 @@ VERDICTS: Final[dict[str, Outcome]] = {
     "nothing_else_is_safe": "skipped",
 }
 """How a perturbation with this reason ended; with any other one it is excused."""
+
+
+def defaults_of(call: Executed) -> Defaults:
+    """The default dtype and device under which a call that names none would give what was recorded."""
+    found = (DTYPE_BY_WORD[output.dtype] for output in call.outputs)
+    numbers = [dtype.to_real() for dtype in found if dtype.is_floating_point or dtype.is_complex]
+    return Defaults(numbers[0] if numbers else None, call.outputs[0].device if call.outputs else None)
+
+
+def is_nan(tensor: Tensor) -> bool:
+    return bool(tensor.isnan().all())
 
 
 def outcome(call: Executed, made: Remade) -> list[Tensor]:

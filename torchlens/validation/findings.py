@@ -19,6 +19,7 @@ Outcome: TypeAlias = Literal["passed", "skipped", "excused", "failed"]
 FAILURES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "outputs_differ": "the model returned something else than the trace has for its outputs",
+        "output_not_readable": "the trace cannot give back what it has for an output",
         "model_not_deterministic": "two bare forwards differ from each other, so none can be compared with the trace",
         "value_not_reproduced": "the call, made again on its saved parents, gave other values",
         "form_not_reproduced": "the call, made again, gave another number of tensors, another shape, dtype or device",
@@ -39,20 +40,21 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "replay_memory_unknown": "the memory of a parent was exchanged or written in a way that no event tells in full",
         "uninitialized_memory": "the call returns memory as it happens to be; its form alone is compared",
         "tensor_not_dense": "the parent has no strided memory of its own in which to put other values",
-        "nothing_else_is_safe": "the parent holds indexes or counts, all alike, and others might not be checked",
+        "nothing_else_is_safe": "the parent holds indexes, counts or parameters of a distribution, all alike, and "
+        "others might not be checked",
     }
 )
 """What each reason of a skipped check means."""
 
 EXCUSES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "form_only": "the call reads shape, dtype and device of this parent and no value: zeros_like, expand_as, ...",
+        "form_only": "the call reads shape, dtype and device of this parent and no value",
         "overwritten": "the call writes this parent, and nothing of what it held before is left",
-        "hidden_by_another": "what the others hold leaves no room for this one, as a mask does; with other values of "
-        "theirs it does change the result",
+        "hidden_by_another": "what the other arguments hold leaves no room for this one, as a mask does; with other "
+        "values of theirs, it does change the result",
         "whole_result": "the result is of whole numbers or truth values, as of a comparison, and none of them moved",
-        "constant_result": "a plain argument makes the result constant: an exponent of 0, a factor of 0, beta=0",
-        "empty": "the parent, or the result, has no elements",
+        "constant_result": "a plain argument makes the result constant",
+        "empty": "the parent, or the result, has no elements, or is on the device meta",
     }
 )
 """Why a call may give the same for other values of a parent. Each is decided by what the calls give."""

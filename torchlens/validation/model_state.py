@@ -1,4 +1,4 @@
-"""A model and the random generators as they were found, to be put back after forwards that nobody asked to keep.
+"""A model as it was found, to be put back after forwards that nobody asked to keep.
 
 Put back: values, gradients and identities of parameters, buffers and tensors that modules hold as attributes;
 attributes themselves, the members of lists, dicts and sets among them, and with them training flags, hooks and
@@ -7,8 +7,6 @@ submodules. Not: what a module changes elsewhere, or deeper inside its attribute
 
 from __future__ import annotations
 
-import random
-import sys
 from collections import deque
 from typing import Any, Final
 
@@ -51,10 +49,10 @@ class Held:
 
 
 def put_back(tensor: Tensor, values: Tensor) -> None:
-    """Write only what differs: a write counts in the tensor's version, which a graph of the user's may hold."""
+    """Write what differs, and past the count of writes: a graph of the user's over the tensor holds these values."""
     if not same_bits(tensor, values):
-        with torch.no_grad():
-            compat.detach(tensor).copy_(values)
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            compat.uncounted(tensor).copy_(values)
 
 
 class ModelState:
@@ -111,6 +109,10 @@ class ModelState:
         wants = tensor.requires_grad if held is None else held.requires_grad
         return Known(values, int(tensor.storage_offset()), wants)
 
+    def storages(self) -> frozenset[int | None]:
+        """Where the tensors of the model lie; None is among them where one has no storage."""
+        return frozenset(compat.storage_or_none(held.alias) for held in self.held.values())
+
     def restore(self) -> None:
         """Put everything back."""
         with compat.NoTorchFunction():
@@ -132,22 +134,3 @@ class ModelState:
 def parts(container: Any) -> list[Any]:
     """Everything in a container; of a dict key, value, key, value, ...."""
     return [part for pair in container.items() for part in pair] if isinstance(container, dict) else list(container)
-
-
-class RandomState:
-    """The generators of torch, Python and NumPy as they were found."""
-
-    def __init__(self) -> None:
-        self.torch: Final = compat.generator_state(torch.default_generator)
-        self.cuda: Final = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-        self.python: Final = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self.numpy: Final[Any] = None if numpy is None else numpy.random.get_state()
-
-    def restore(self) -> None:
-        torch.default_generator.set_state(self.torch)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state_all(self.cuda)
-        random.setstate(self.python)
-        if self.numpy is not None:
-            sys.modules["numpy"].random.set_state(self.numpy)

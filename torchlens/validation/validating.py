@@ -3,7 +3,7 @@
 Rule   a failure means that something was recorded wrongly, or that the model does not do the same twice. It is mended
        where it was recorded; no check gives way.
 Rule   model, generators and arguments are afterwards as they were (model_state.py).
-Not    how one call is checked (checking.py), or what reasons there are (validation_report.py).
+Not    how one call is checked (checking.py), or what reasons there are (findings.py).
 """
 
 from __future__ import annotations
@@ -11,26 +11,28 @@ from __future__ import annotations
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
+from journal.errors import JournalError
 from projections import invariants
 from torchlens import api, compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import encode, leaves
-from torchlens.errors import ConfigurationError, TorchLensWarning
+from torchlens.errors import ConfigurationError, PayloadUnavailableError, TorchLensWarning
+from torchlens.generators import RandomState, seeded
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, unavailable
 from torchlens.reading.facade import Trace
 from torchlens.replay.replaying import Replay
 from torchlens.replay.restoring import Known
-from torchlens.tracing import driver
 from torchlens.tracing.request import arguments
 from torchlens.validation.checking import Checking
 from torchlens.validation.findings import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
-from torchlens.validation.model_state import ModelState, RandomState
+from torchlens.validation.kernels import varies_on
+from torchlens.validation.model_state import ModelState
 
 __all__ = ["EXCUSES", "FAILURES", "SKIPS", "Check", "ValidationReport", "last_validation_failure", "report", "validate"]
 
@@ -133,6 +135,7 @@ def report(
     trace: Trace | None = None
     try:
         trace = api.trace(model, input_args, input_kwargs, capture=options)
+        live(trace).set_apart(state.storages())
         state.restore()
         generators.restore()
         checks: list[Check] = []
@@ -169,6 +172,18 @@ def module_of(model: Any) -> nn.Module | None:
     return model if isinstance(model, nn.Module) else None
 
 
+class Returned(NamedTuple):
+    """What a bare forward returned."""
+
+    structure: str  # around the tensors
+    tensors: dict[tuple[Any, ...], Tensor]  # by path, as they were then: their memory may be put back
+
+    def is_same(self, other: Returned) -> bool:
+        return list(self.tensors) == list(other.tensors) and all(
+            same_bits(one, other.tensors[path]) for path, one in self.tensors.items()
+        )
+
+
 class BareForward:
     """The forward without recording, each time from the same model and generators."""
 
@@ -187,12 +202,15 @@ class BareForward:
         self.state = state
         self.generators = generators
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Returned:
         with compat.NoTorchFunction():
             args, kwargs, _ = copied(self.args, self.kwargs)
         try:
-            with driver.seeded(self.seed):
-                return self.model(*args, **kwargs)
+            with seeded(self.seed):
+                made = self.model(*args, **kwargs)
+            with compat.NoTorchFunction():
+                found = {path: compat.copied(compat.detach(tensor)) for path, tensor in leaves(made, deep=True)}
+            return Returned(structure_of(made), found)
         finally:
             self.state.restore()
             self.generators.restore()
@@ -202,22 +220,26 @@ def output_checks(
     trace: Trace, forward: BareForward, *, atol: float | None = None, rtol: float | None = None
 ) -> Iterator[Check]:
     """Each recorded output against what a bare forward returns."""
-    result = forward()
-    found = dict(recorded_outputs(trace))
-    wanted = dict(leaves(result, deep=True))
-    may_vary = any(kernel_may_vary(trace))
     failures: dict[tuple[Any, ...], str] = {}
+    try:
+        found = dict(recorded_outputs(trace))
+    except (PayloadUnavailableError, JournalError) as refusal:
+        yield Check("output", "output", outcome="failed", reason="output_not_readable", detail=refusal.problem)
+        return
+    result = forward()
+    wanted = result.tensors
+    may_vary = any(kernel_may_vary(trace))
     for path in dict.fromkeys((*found, *wanted)):
         one, other = found.get(path), wanted.get(path)
         if one is None or other is None:
             failures[path] = "the trace has no such output" if one is None else "the bare forward returned none there"
         elif not same_bits(one, other) and not (may_vary and is_close(one, other, atol, rtol)):
             failures[path] = gap(one, other)
-    shape = [repr(encode(one, lambda tensor: None)) for one in (trace.output, result)]
-    if not failures and shape[0] != shape[1]:
-        failures[()] = f"the trace returned {shape[0][:100]} and the bare forward {shape[1][:100]}"
+    recorded = structure_of(trace.output)
+    if not failures and recorded != result.structure:
+        failures[()] = f"the trace returned {recorded[:100]} and the bare forward {result.structure[:100]}"
     reason = "outputs_differ"
-    if failures and not does_the_same(result, forward()):
+    if failures and not result.is_same(forward()):
         reason = "model_not_deterministic"
     for path in dict.fromkeys((*found, *failures)):
         name = ".".join(("output", *map(str, path)))
@@ -240,28 +262,28 @@ def recorded_outputs(trace: Trace) -> Iterator[tuple[tuple[Any, ...], Tensor]]:
                 yield path, trace.activation(row)
 
 
-def does_the_same(one: Any, other: Any) -> bool:
-    some, others = list(leaves(one, deep=True)), list(leaves(other, deep=True))
-    return [path for path, _ in some] == [path for path, _ in others] and all(
-        same_bits(a, b) for (_, a), (_, b) in zip(some, others, strict=True)
-    )
+def structure_of(value: Any) -> str:
+    """The containers and plain values around the tensors of what a forward returned."""
+    return repr(encode(value, lambda tensor: None))
 
 
 def kernel_may_vary(trace: Trace) -> Iterator[bool]:
     """Whether some call ran a kernel that torch documents as not deterministic."""
-    from torchlens.validation.independence import VARIES_ON_CUDA
-
     ops = trace.tables.ops
     for name, device in zip(ops.column("func_name"), ops.column("device_ref"), strict=True):
-        yield name in VARIES_ON_CUDA and str(device).startswith("cuda")
+        yield varies_on(str(device), name)
+
+
+def live(trace: Trace) -> Handles:
+    assert isinstance(trace.handles, Handles)  # a capture of this process
+    return trace.handles
 
 
 def call_checks(
     trace: Trace, state: ModelState, *, atol: float | None = None, rtol: float | None = None
 ) -> Iterator[Check]:
     """Every call made again, and again with other values of each parent."""
-    handles = trace.handles
-    assert isinstance(handles, Handles)  # a capture of this process
+    handles = live(trace)
 
     def parameter(number: int) -> Known | None:
         found = handles.parameter(number)

@@ -6,54 +6,29 @@ stands for a capture that recorded a wrong parent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from journal.events.template import HOLE
 from projections.arguments import argument_paths, flat_kwargs
 from projections.memory import Executed
-from torchlens.capture.functions import ALWAYS_DRAWS
 
-Place: TypeAlias = "int | str"
+Argument: TypeAlias = "int | str"
 """An argument by position or by name."""
 
 
-def rows(names: str, *places: Place) -> dict[str, frozenset[Place]]:
-    return dict.fromkeys(names.split(), frozenset(places))
+def rows(names: str, *arguments: Argument) -> dict[str, frozenset[Argument]]:
+    return dict.fromkeys(names.split(), frozenset(arguments))
 
 
-FORM_ONLY: Final[Mapping[str, frozenset[Place]]] = {
+FORM_ONLY: Final[Mapping[str, frozenset[Argument]]] = {
     **rows("zeros_like ones_like empty_like full_like rand_like randn_like randint_like", 0, "input", "self"),
     **rows("_shape_as_tensor", 0, "self"),
     **rows("new_zeros new_ones new_empty new_full new_empty_strided new_tensor", 0, "self"),
     **rows("expand_as view_as reshape_as type_as align_as resize_as_ resize_as_sparse_ to", 1, "other"),
 }
 """Arguments of which a function reads shape, dtype and device alone."""
-
-UNINITIALIZED: Final = frozenset(
-    "empty empty_like empty_strided empty_permuted new new_empty new_empty_strided resize_ resize_as_".split()
-)
-"""Functions that return memory as it happens to be."""
-
-UNCHECKED: Final = frozenset(
-    """
-    sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_bsr_tensor sparse_bsc_tensor sparse_compressed_tensor
-    lstm gru rnn_tanh rnn_relu ctc_loss _pack_padded_sequence _pad_packed_sequence segment_reduce embedding_bag
-    _embedding_bag max_unpool2d max_unpool3d
-    """.split()
-)
-"""Functions whose kernels may take indexes and counts without checking them."""
-
-TAKES_PARAMETERS: Final = ALWAYS_DRAWS | {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"}
-"""Functions whose numbers must lie in some range, as the parameters of a distribution do."""
-
-VARIES_ON_CUDA: Final = frozenset(
-    """
-    index_add index_add_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_put index_put_ __setitem__ put_
-    bincount histc cumsum embedding_bag _embedding_bag index_reduce index_reduce_ scatter scatter_ kthvalue median
-    """.split()
-)
-"""Functions that torch documents as not deterministic on CUDA (``torch.use_deterministic_algorithms``)."""
 
 
 def plain(call: Executed, position: int, name: str, default: Any) -> Any:
@@ -77,6 +52,12 @@ def always(call: Executed) -> bool:
     return True
 
 
+def is_nan(call: Executed) -> bool:
+    """Whether a plain argument is NaN, which most functions pass on whatever else they are given."""
+    given = (*call.args, *(value for _, value in flat_kwargs(call.kwargs)))
+    return any(type(value) is float and math.isnan(value) for value in given)
+
+
 def table(names: str, holds: Callable[[Executed], bool]) -> dict[str, Callable[[Executed], bool]]:
     return dict.fromkeys(names.split(), holds)
 
@@ -97,6 +78,6 @@ CONSTANT: Final[Mapping[str, Callable[[Executed], bool]]] = {
 """Functions that give a constant for some plain arguments, and when."""
 
 
-def places(call: Executed) -> Sequence[Place]:
+def arguments_of(call: Executed) -> Sequence[Argument]:
     """The argument in which each tensor of a call sits."""
     return [argument for argument, _ in argument_paths(call.args, call.kwargs)]
