@@ -24,6 +24,8 @@ __all__ = ["BackwardRecords", "HasGradients", "OpAutograd", "TraceAutograd", "on
 class BackwardRecords(Sequence[Any]):
     """Records that backward passes make, of one kind. Empty, as no backward pass is recorded.
 
+    It answers as an ``Accessor`` does, and is none: an accessor reads a table, and these records have no table yet.
+
     Args:
         kind: What one of them is, a key of ``BACKWARD_COLUMNS``.
     """
