@@ -1,11 +1,11 @@
-"""Text from a journal as a terminal may show it.
+"""Words for people: text from a journal as a terminal may show it, counts of things as one says them.
 
 A stored name may hold anything, also what moves the cursor, recolours, or turns the direction of writing.
 """
 
 from __future__ import annotations
 
-__all__ = ["printable"]
+__all__ = ["amount", "printable"]
 
 
 def printable(text: str) -> str:
@@ -13,3 +13,9 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def amount(number: int, what: str) -> str:
+    """So many of something, as ``1 pass`` or ``1,024 ops``."""
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number:,} {what}{ending}"

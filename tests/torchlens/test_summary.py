@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.printable import amount
 
 
 def cells(text: str) -> list[list[str]]:
@@ -13,6 +14,11 @@ def cells(text: str) -> list[list[str]]:
     lines = text.splitlines()
     first, last = (number for number, line in enumerate(lines) if line.startswith("---"))
     return [line.split() for line in lines[first + 1 : last]]
+
+
+def test_counts_read_as_one_says_them() -> None:
+    assert [amount(number, "op") for number in (0, 1, 2048)] == ["0 ops", "1 op", "2,048 ops"]
+    assert [amount(number, "pass") for number in (1, 2)] == ["1 pass", "2 passes"]
 
 
 def test_a_summary_is_the_module_tree_with_totals(worked: tl.Trace) -> None:

@@ -17,6 +17,7 @@ from journal.lease import is_held
 from journal.lmdb_journal import open_new
 from projections.selector import is_count
 from torchlens.errors import ConfigurationError
+from torchlens.printable import amount
 from torchlens.reading.facade import Trace
 
 __all__ = ["JournalView", "load", "open_journal"]
@@ -252,10 +253,10 @@ class JournalView:
     def __repr__(self) -> str:
         if self.is_closed:
             return f"<JournalView {self.path!r}, closed>"
-        captures = len(self.capture_streams)
-        events = sum(info.head for info in self.streams)
+        captures = amount(len(self.capture_streams), "capture")
+        events = amount(sum(info.head for info in self.streams), "event")
         copy = ", an unfinished copy" if self.is_unfinished_copy else ""
-        return f"<JournalView {self.path!r}: {captures} capture{'' if captures == 1 else 's'}, {events} events{copy}>"
+        return f"<JournalView {self.path!r}: {captures}, {events}{copy}>"
 
 
 def open_journal(path: str | os.PathLike[str], *, wait: float = 0.0) -> JournalView:

@@ -27,6 +27,7 @@ from torchlens.journals.cache import FileCache, cache_of
 from torchlens.journals.folded import Result, fold, unpacked
 from torchlens.journals.journal_view import captures_in
 from torchlens.journals.results import Receipt, find, has_tables, keep, kept_tables
+from torchlens.printable import amount
 from torchlens.reading.tabular import frame_of
 
 if TYPE_CHECKING:
@@ -139,11 +140,8 @@ class Reprojection:
         return frame_of({name: [getattr(one, name) for one in rows] for name in FIELDS}, len(rows))
 
     def __repr__(self) -> str:
-        count, differing = len(self.captures), self.num_differences
-        return (
-            f"<Reprojection {self.path!r}: {count} capture{'' if count == 1 else 's'}, "
-            f"{differing} difference{'' if differing == 1 else 's'}>"
-        )
+        captures, differing = amount(len(self.captures), "capture"), amount(self.num_differences, "difference")
+        return f"<Reprojection {self.path!r}: {captures}, {differing}>"
 
 
 Watch: TypeAlias = Callable[[Sequence[StreamInfo]], Iterable[StreamInfo]]

@@ -14,7 +14,7 @@ from typing_extensions import Self
 
 from projections.selector import is_count
 from torchlens.errors import LookupRefused
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 from torchlens.reading.lookup import KINDS, LABELS, at_position, sliced
 from torchlens.reading.tabular import COLUMNS, data_frame
 from torchlens.reading.view import View
@@ -162,7 +162,7 @@ class Accessor(Sequence[R], Generic[R]):
         count = len(self)
         shown = printable(", ".join(map(str, self.labels[:5])))
         more = ", ..." if count > 5 else ""
-        return f"<{count} {KINDS[self.table_name]}{'' if count == 1 else 's'}{': ' + shown + more if count else ''}>"
+        return f"<{amount(count, KINDS[self.table_name])}{': ' + shown + more if count else ''}>"
 
     # -- helpers for the filters
 

@@ -12,6 +12,7 @@ import attrs
 
 from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError
+from torchlens.printable import amount
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.records import Module, module_at
 
@@ -174,4 +175,4 @@ class Conditional(Record):
 
     def about(self) -> str:
         passes = self.read("num_passes")
-        return f" {self.read('kind')} at line {self.read('source_line')}, {passes} pass{'' if passes == 1 else 'es'}"
+        return f" {self.read('kind')} at line {self.read('source_line')}, {amount(passes, 'pass')}"

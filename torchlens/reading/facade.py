@@ -33,7 +33,7 @@ from torchlens.errors import (
     ValidationError,
     message_of,
 )
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import (
     BufferAccessor,
@@ -623,8 +623,7 @@ class Trace(View):
     def __repr__(self) -> str:
         if self.is_cleaned_up:
             return "<Trace, cleaned up>"
-        ops = self.num_ops
-        return printable(f"<Trace {self.trace_label}: {ops} op{'' if ops == 1 else 's'}, {self.status}>")
+        return printable(f"<Trace {self.trace_label}: {amount(self.num_ops, 'op')}, {self.status}>")
 
     def _repr_html_(self) -> str:
         text = repr(self) if self.is_cleaned_up else self.summary()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, overload
 
 from torchlens.errors import LookupRefused, PayloadUnavailableError
+from torchlens.printable import amount
 from torchlens.quantities import Bytes
 from torchlens.reading.lookup import at_position, sliced
 from torchlens.reading.tabular import BACKWARD_COLUMNS, frame_of
@@ -89,7 +90,7 @@ class BackwardRecords(Sequence[Any]):
         return frame_of(dict.fromkeys(BACKWARD_COLUMNS[self.kind], ()), 0)
 
     def __repr__(self) -> str:
-        return f"<0 {self.kind}{'es' if self.kind.endswith('s') else 's'}>"
+        return f"<{amount(0, self.kind)}>"
 
 
 class HasGradients:

@@ -14,7 +14,7 @@ import attrs
 from journal import JournalError
 from projections import CaptureTables
 from torchlens.errors import PayloadUnavailableError
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 from torchlens.reading.view import View
 
 __all__ = [
@@ -101,7 +101,7 @@ class OtherThread:
     functions: Mapping[str, int]  # import path -> number of calls
 
     def __str__(self) -> str:
-        calls = f"{self.num_calls} call{'' if self.num_calls == 1 else 's'}"
+        calls = amount(self.num_calls, "call")
         return printable(f"{self.name}: {calls} of {', '.join(list(self.functions)[:NAMED])}")
 
 
@@ -238,13 +238,13 @@ def notes_of(tables: CaptureTables) -> Iterator[str]:
         yield f"{counted(threads, 'other thread')} calling torch; what they called is not recorded"
     raised = fact("num_raised_ops")
     if raised:
-        yield f"{raised} torch call{' raised' if raised == 1 else 's raised'}"
+        yield f"{amount(raised, 'torch call')} raised"
     if fact("is_partial"):
         yield f"the capture is {fact('status')}: the records are a prefix"
 
 
 def counted(count: int, what: str) -> str:
-    return f"{count} {what} was" if count == 1 else f"{count} {what}s were"
+    return f"{amount(count, what)} {'was' if count == 1 else 'were'}"
 
 
 def escapes_of(tables: CaptureTables) -> tuple[Escape, ...]:

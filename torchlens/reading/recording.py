@@ -14,7 +14,7 @@ import attrs
 from projections.vocabulary import ROOT
 from torchlens import collector
 from torchlens.errors import CaptureError, LookupRefused
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
 from torchlens.reading.facade import CaptureOutcome, Trace
 from torchlens.reading.lookup import at_position, near_misses, sliced
@@ -300,6 +300,4 @@ class Recording(Sequence[RecordedActivation]):
     def __repr__(self) -> str:
         if self._trace.is_cleaned_up:
             return "<Recording, cleaned up>"
-        count = len(self)
-        named = f"{count} activation{'' if count == 1 else 's'}"
-        return printable(f"<Recording {self._trace.trace_label}: {named}, {self.status}>")
+        return printable(f"<Recording {self._trace.trace_label}: {amount(len(self), 'activation')}, {self.status}>")

@@ -14,6 +14,7 @@ import attrs
 
 from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavailableError
+from torchlens.printable import amount
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
 from torchlens.reading.fields import Field, Record
@@ -758,7 +759,7 @@ class Module(Record):
 
     def about(self) -> str:
         calls = self.read("num_calls")
-        return f" ({self.read('class_name')}), {calls} call{'' if calls == 1 else 's'}"
+        return f" ({self.read('class_name')}), {amount(calls, 'call')}"
 
 
 class ModuleCall(Record):
@@ -1127,4 +1128,4 @@ class Buffer(HasGradients, Record):
 
     def about(self) -> str:
         versions = len(self.read("version_rows"))
-        return f" {versions} version{'' if versions == 1 else 's'}"
+        return f" {amount(versions, 'version')}"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, overload
 from projections import masks
 from projections.masks import ALL, Choice, Mask, Whole
 from torchlens.errors import SelectionError
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 from torchlens.reading.lookup import at_position, sliced
 from torchlens.reading.records import Op
 from torchlens.reading.view import View
@@ -237,4 +237,4 @@ class Selection(Sequence[Site]):
     def __repr__(self) -> str:
         count = len(self.sites)
         shown = printable(", ".join(self.labels()[:5])) + (", ..." if count > 5 else "")
-        return f"<Selection of {count} site{'' if count == 1 else 's'}{': ' + shown if count else ''}>"
+        return f"<Selection of {amount(count, 'site')}{': ' + shown if count else ''}>"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from projections import CaptureTables
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 
 __all__ = ["SummaryText", "summary"]
@@ -125,10 +125,6 @@ def cut(text: str, width: int) -> str:
     """At most so many characters; one that would move or recolour the terminal is spelled out."""
     text = printable(text)
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def amount(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def table(lines: Sequence[Line]) -> list[str]:
