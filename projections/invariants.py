@@ -1195,6 +1195,16 @@ def check(tables: CaptureTables) -> list[Finding]:
     ]
 
 
+def told(findings: Sequence[Finding]) -> str:
+    """The first findings in words, and how many more there are."""
+    first = "; ".join(f"{finding.record}: {finding.problem}" for finding in findings[:TOLD])
+    return f"{first} and {len(findings) - TOLD} more" if len(findings) > TOLD else first
+
+
+TOLD: Final = 3
+"""So many findings are told in words."""
+
+
 def breaches(promise: Promise, tables: CaptureTables) -> list[tuple[str, str]]:
     """What breaks one promise; records that do not even fit together do."""
     try:

@@ -18,15 +18,16 @@ from projections.memory import Executed
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.template import encode
 from torchlens.errors import ReplayRefused
+from torchlens.reading.values import python_value
 from torchlens.replay.arguments import argument
 from torchlens.replay.replaying import Replay
-from torchlens.replay.restoring import Known, Place, cells_of, laid_out, may_overlap
+from torchlens.replay.restoring import ParameterBefore, Spot, cells_of, laid_out, may_overlap
 
 
 def replay_of(trace: tl.Trace) -> Replay:
-    def known(number: int) -> Known | None:
+    def known(number: int) -> ParameterBefore | None:
         found = trace.handles.parameter(number)  # type: ignore[union-attr]  # a live trace
-        return None if found is None else Known(found.detach().clone(), 0, found.requires_grad)
+        return None if found is None else ParameterBefore(found.detach().clone(), 0, found.requires_grad)
 
     return Replay(trace, known)
 
@@ -71,8 +72,14 @@ def test_an_argument_comes_back_from_its_template_as_the_same_value(value: Any) 
     assert type(found) is type(value)
 
 
+@given(plain_values)
+def test_what_is_read_of_an_argument_is_what_is_given_to_the_call_again(value: Any) -> None:
+    template = encode(value, lambda tensor: None)
+    assert python_value(template) == argument(template, iter(()))
+
+
 places = st.builds(
-    lambda sizes, dtype, offset: Place(
+    lambda sizes, dtype, offset: Spot(
         dtype, tuple(size for size, _ in sizes), tuple(stride for _, stride in sizes), offset
     ),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=3),
@@ -83,7 +90,7 @@ places = st.builds(
 
 @given(places, st.booleans(), st.booleans())
 def test_a_tensor_is_laid_out_with_its_strides_and_within_a_cache_line_as_it_lay(
-    here: Place, conjugates: bool, negates: bool
+    here: Spot, conjugates: bool, negates: bool
 ) -> None:
     memory = torch.arange(here.offset + here.reach + 1).to(here.dtype)
     lay = memory.as_strided(here.shape, here.strides, here.offset)
@@ -100,7 +107,7 @@ def test_a_tensor_is_laid_out_with_its_strides_and_within_a_cache_line_as_it_lay
 
 
 @given(places)
-def test_memory_that_may_overlap_is_told_wherever_two_elements_are_one(here: Place) -> None:
+def test_memory_that_may_overlap_is_told_wherever_two_elements_are_one(here: Spot) -> None:
     where = torch.arange(here.reach).as_strided(here.shape, here.strides) if here.reach else torch.empty(0)
     if where.numel() > len(set(where.reshape(-1).tolist())):
         tensor = torch.zeros(here.reach).as_strided(here.shape, here.strides)
@@ -189,7 +196,7 @@ def test_a_parameter_is_given_as_the_writes_before_the_call_left_it() -> None:
             return x * self.w
 
     model = Writes()
-    before = Known(model.w.detach().clone(), 0, requires_grad=True)
+    before = ParameterBefore(model.w.detach().clone(), 0, requires_grad=True)
     replay = Replay(tl.trace(model, torch.ones(4)), lambda number: before)
     last = list(replay.memory.executed())[-1]
     assert [given.tolist() for given in replay.inputs(last)] == [[1, 1, 1, 1], [7, 7, 2, 2]]

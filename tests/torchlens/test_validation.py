@@ -627,9 +627,12 @@ def test_a_report_counts_and_tells() -> None:
     assert "  reexecution: 1 skipped, 25 failed" in lines
     assert "  failed, c_1_0: value_not_reproduced: by 0" in lines
     assert lines[-1] == "  and 5 more"
+    assert found.headline().startswith("25 checks of Net failed: c_1_0: value_not_reproduced: by 0; c_1_1")
+    assert found.headline().endswith(" and 22 more")
     sound = attrs.evolve(found, checks=(Check("output", "\x1b[31m"),))
     assert sound
     assert repr(sound) == "<ValidationReport Net: valid, 1 checks>"
+    assert sound.headline() == "every check of Net passed"
 
 
 def test_every_reason_is_explained_on_the_page_in_the_words_of_the_code() -> None:

@@ -548,11 +548,9 @@ class Trace(View):
         """
         findings = invariants.check(self.tables)
         if findings:
-            first = "; ".join(f"{finding.record}: {finding.problem}" for finding in findings[:3])
-            more = f" and {len(findings) - 3} more" if len(findings) > 3 else ""
             raise ValidationError(
                 code="invariant_broken",
-                problem=f"the records contradict each other: {first}{more}",
+                problem=f"the records contradict each other: {invariants.told(findings)}",
                 remedy="report it with the model and the journal; the records cannot be trusted",
                 findings=tuple(tuple(finding) for finding in findings),
             )

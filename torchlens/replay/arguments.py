@@ -17,6 +17,7 @@ from torch import Tensor
 from journal.events import template as tag
 from projections.arguments import flat_kwargs, text_of
 from torchlens.errors import ReplayRefused
+from torchlens.reading import values
 from torchlens.tensors import DTYPE_BY_WORD
 
 MEMORY_FORMATS: Final = {
@@ -37,15 +38,7 @@ NUMPY_SCALARS: Final = {
 }
 """Name of each of numpy's scalar types by the path that is stored."""
 
-CONTAINERS: Final[dict[int, Callable[[list[Any]], Any]]] = {
-    tag.TUPLE: tuple,
-    tag.LIST: list,
-    tag.SET: set,
-    tag.SIZE: torch.Size,
-    tag.SLICE: lambda parts: slice(*parts),
-    tag.RANGE: lambda parts: range(*parts),
-    tag.COMPLEX: lambda parts: complex(*parts),
-}
+CONTAINERS: Final[dict[int, Callable[[list[Any]], Any]]] = {**values.CONTAINERS, tag.SIZE: torch.Size}
 
 LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
     tag.DTYPE: DTYPE_BY_WORD.__getitem__,

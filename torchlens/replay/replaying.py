@@ -26,7 +26,7 @@ from torchlens.capture.template import leaves
 from torchlens.errors import PayloadUnavailableError, ReplayRefused
 from torchlens.reading.view import View
 from torchlens.replay.arguments import call_arguments
-from torchlens.replay.restoring import Image, Known, Place, laid_out, place
+from torchlens.replay.restoring import Image, ParameterBefore, Spot, laid_out, spot
 from torchlens.tensors import DTYPE_BY_WORD, has_plain_memory
 
 AUTOCAST_DEVICES: Final = ("cpu", "cuda")
@@ -54,7 +54,7 @@ class Replay:
         parameter: Gives a parameter by number as it stood before the forward; None where it is not known.
     """
 
-    def __init__(self, view: View, parameter: Callable[[int], Known | None]) -> None:
+    def __init__(self, view: View, parameter: Callable[[int], ParameterBefore | None]) -> None:
         self.view: Final = view
         self.memory: Final = Memory(view.tables.forward.source, view.tables.head)
         self.parameter: Final = parameter
@@ -107,7 +107,7 @@ class Replay:
             raise not_kept(number, exc.problem) from exc
         raise not_kept(number, "it was not saved")
 
-    def elements(self, number: int) -> tuple[Tensor, Place | None]:
+    def elements(self, number: int) -> tuple[Tensor, Spot | None]:
         """The elements of a value or, by a negative number, of a parameter, and their place.
 
         The place is None for what has no strided memory.
@@ -119,10 +119,10 @@ class Replay:
             tensor = known.tensor
             if not is_plain(tensor):
                 return tensor, None
-            return tensor, place(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), known.offset)
+            return tensor, spot(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), known.offset)
         tensor, described = self.value(number), self.memory.describe(number)
         assert described is not None  # value would have refused
-        return tensor, place_of(described) if is_plain(tensor) else None
+        return tensor, spot_of(described) if is_plain(tensor) else None
 
     def inputs(self, call: Executed) -> list[Tensor]:
         """What a call was given, as fresh tensors: a value that is given twice is one tensor.
@@ -171,7 +171,7 @@ class Replay:
 
     def together(self, members: Sequence[int], writes: Sequence[int]) -> dict[int, Tensor]:
         """Tensors of one storage, with everything that was written to it since they were made, in its order."""
-        parts: list[tuple[int, Tensor, Place]] = []
+        parts: list[tuple[int, Tensor, Spot]] = []
         for number in sorted({*members, *writes}):
             tensor, here = self.elements(number)
             if here is None or number in self.memory.lazy:
@@ -286,8 +286,8 @@ def is_plain(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and has_plain_memory(tensor)
 
 
-def place_of(described: Described) -> Place:
-    return place(DTYPE_BY_WORD[described.dtype], described.shape, described.strides, described.offset)
+def spot_of(described: Described) -> Spot:
+    return spot(DTYPE_BY_WORD[described.dtype], described.shape, described.strides, described.offset)
 
 
 def not_kept(number: int, why: str) -> ReplayRefused:

@@ -19,7 +19,7 @@ LINE: Final = 64
 """Bytes to which torch aligns memory on the CPU; offsets are kept within such a line."""
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """Where a tensor lies in its storage."""
 
     dtype: torch.dtype
@@ -39,12 +39,12 @@ class Place(NamedTuple):
         return self.offset * size, (self.offset + self.reach) * size
 
 
-def place(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None, offset: int) -> Place:
+def spot(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...] | None, offset: int) -> Spot:
     """A place; without strides the tensor is contiguous."""
-    return Place(dtype, shape, contiguous_strides(shape) if strides is None else strides, offset)
+    return Spot(dtype, shape, contiguous_strides(shape) if strides is None else strides, offset)
 
 
-class Known(NamedTuple):
+class ParameterBefore(NamedTuple):
     """A parameter as it stood before the forward."""
 
     tensor: Tensor  # its elements, cut from the graph, with the strides that it has
@@ -60,20 +60,20 @@ class Image:
         device: Where the memory is.
     """
 
-    def __init__(self, places: list[Place], device: torch.device) -> None:
+    def __init__(self, places: list[Spot], device: torch.device) -> None:
         spans = [span for span in (here.span for here in places) if span[0] < span[1]]
         first = min((start for start, _ in spans), default=0)
         self.start = first - first % LINE
         size = max((stop for _, stop in spans), default=self.start) - self.start
         self.bytes = torch.zeros(size, dtype=torch.uint8, device=device)
 
-    def tensor(self, here: Place) -> Tensor:
+    def tensor(self, here: Spot) -> Tensor:
         """The tensor at a place."""
         made = torch.empty(0, dtype=here.dtype, device=self.bytes.device)
         offset = here.offset - self.start // here.dtype.itemsize if here.reach else 0
         return made.set_(compat.untyped_storage(self.bytes), offset, here.shape, here.strides)
 
-    def write(self, here: Place, values: Tensor) -> None:
+    def write(self, here: Spot, values: Tensor) -> None:
         """Put values at a place."""
         overwrite(self.tensor(here), values)
 
@@ -86,14 +86,14 @@ def overwrite(tensor: Tensor, values: Tensor) -> None:
     if not may_overlap(tensor):
         tensor.copy_(values)
         return
-    here = Place(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+    here = Spot(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
     where = torch.arange(here.reach, device=tensor.device).as_strided(here.shape, here.strides)
     memory(tensor)[where.reshape(-1)] = values.reshape(-1)
 
 
 def memory(tensor: Tensor) -> Tensor:
     """The memory from a tensor's first element to its last one, in one row."""
-    here = Place(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+    here = Spot(tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
     return tensor.as_strided((here.reach,), (1,))
 
 
@@ -113,7 +113,7 @@ def cells_of(tensor: Tensor) -> Tensor:
     return memory(tensor) if may_overlap(tensor) else tensor
 
 
-def laid_out(values: Tensor, here: Place, conjugates: bool = False, negates: bool = False) -> Tensor:
+def laid_out(values: Tensor, here: Spot, conjugates: bool = False, negates: bool = False) -> Tensor:
     """A fresh tensor with these elements, at a place in memory of its own.
 
     Args:

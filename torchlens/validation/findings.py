@@ -121,6 +121,15 @@ class ValidationReport:
         given = Counter(check.reason or "" for check in self.checks if check.outcome == outcome)
         return MappingProxyType(dict(given.most_common()))
 
+    def headline(self) -> str:
+        """How many checks failed, and the first of them, in one line."""
+        failures = self.failures
+        if not failures:
+            return f"every check of {self.model_class_name} passed"
+        first = "; ".join(map(str, failures[:3]))
+        more = f" and {len(failures) - 3} more" if len(failures) > 3 else ""
+        return f"{len(failures)} checks of {self.model_class_name} failed: {first}{more}"
+
     def summary(self) -> str:
         """All counts, and the first failures, as text."""
         lines = [f"{self.model_class_name}: {'valid' if self else 'NOT valid'} ({self.scope})"]

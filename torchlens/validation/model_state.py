@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torchlens import compat
 from torchlens.bits import same_bits
 from torchlens.errors import ConfigurationError
-from torchlens.replay.restoring import Known
+from torchlens.replay.restoring import ParameterBefore
 
 MEMBERS: Final = (dict, list, set, deque)
 
@@ -102,12 +102,12 @@ class ModelState:
                     self.held[id(item)] = Held(item)
         return found
 
-    def known(self, tensor: Tensor) -> Known:
+    def known(self, tensor: Tensor) -> ParameterBefore:
         """A parameter as it was found; as it is, where it was not found in the model."""
         held = self.held.get(id(tensor))
         values = compat.clone(compat.detach(tensor)) if held is None else held.values
         wants = tensor.requires_grad if held is None else held.requires_grad
-        return Known(values, int(tensor.storage_offset()), wants)
+        return ParameterBefore(values, int(tensor.storage_offset()), wants)
 
     def storages(self) -> frozenset[int | None]:
         """Where the tensors of the model lie; None is among them where one has no storage."""

@@ -27,7 +27,7 @@ from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, unavailable
 from torchlens.reading.facade import Trace
 from torchlens.replay.replaying import Replay
-from torchlens.replay.restoring import Known
+from torchlens.replay.restoring import ParameterBefore
 from torchlens.tracing.request import arguments
 from torchlens.validation.checking import Checking
 from torchlens.validation.findings import EXCUSES, FAILURES, SKIPS, Check, ValidationReport
@@ -78,12 +78,10 @@ def validate(
     )
     if not found:
         _last_failure = found
-        shown = "; ".join(map(str, found.failures[:3]))
-        more = f" and {len(found.failures) - 3} more" if len(found.failures) > 3 else ""
         warnings.warn(
             TorchLensWarning(
                 code="validation_failed",
-                problem=f"{len(found.failures)} checks of {found.model_class_name} failed: {shown}{more}",
+                problem=found.headline(),
                 remedy="see tl.validation.last_validation_failure().summary(); unless the model itself does not do the "
                 "same twice, something was recorded wrongly: report it with the model",
             ),
@@ -285,7 +283,7 @@ def call_checks(
     """Every call made again, and again with other values of each parent."""
     handles = live(trace)
 
-    def parameter(number: int) -> Known | None:
+    def parameter(number: int) -> ParameterBefore | None:
         found = handles.parameter(number)
         return None if found is None else state.known(found)
 
@@ -318,8 +316,8 @@ def invariant_checks(trace: Trace) -> Iterator[Check]:
     findings = invariants.check(trace.tables)
     for promise in invariants.PROMISES:
         name = invariants.promise_name(promise)
-        broken = [f"{finding.record}: {finding.problem}" for finding in findings if finding.promise == name]
+        broken = [finding for finding in findings if finding.promise == name]
         if broken:
-            yield Check("invariant", name, outcome="failed", reason="invariant_broken", detail="; ".join(broken[:3]))
+            yield Check("invariant", name, outcome="failed", reason="invariant_broken", detail=invariants.told(broken))
         else:
             yield Check("invariant", name)
