@@ -20,6 +20,9 @@ MODULE_CALL_FILE: Final = nn.Module.__call__.__code__.co_filename
 
 # Bound before any wrapping; see the module docstring.
 clone: Final = Tensor.clone
+expand: Final = Tensor.expand
+narrow: Final = Tensor.narrow
+as_strided: Final = Tensor.as_strided
 detach: Final = Tensor.detach
 contiguous: Final = Tensor.contiguous
 to: Final = Tensor.to
@@ -127,20 +130,6 @@ def saved_by(node: Any) -> list[Any] | None:
             continue
         held += [handle.data for handle in (found if isinstance(found, tuple) else (found,))]
     return held
-
-
-def copied(tensor: Tensor) -> Tensor:
-    """A copy on the same autograd graph, of the same class and with the same attributes; runs nothing of the user's."""
-    kind = type(tensor)
-    if kind is Tensor:
-        return clone(tensor)
-    with NoTorchFunction():
-        copy = clone(tensor)
-        if kind is not nn.Parameter and type(copy) is not kind:
-            copy = copy.as_subclass(kind)
-    for name, value in vars(tensor).items() if kind is not nn.Parameter else ():
-        copy.__dict__.setdefault(name, value)
-    return copy
 
 
 def stored_elements(tensor: Tensor) -> list[Tensor]:

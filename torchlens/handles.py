@@ -15,6 +15,7 @@ from weakref import ref
 from torch import Tensor, nn
 
 from torchlens import compat
+from torchlens.copying import copy_of
 from torchlens.errors import PayloadUnavailableError
 from torchlens.tensors import contiguous_bytes
 
@@ -124,9 +125,9 @@ class Handles:
                 value=value,
             )
         try:
-            return compat.copied(tensor)
+            return copy_of(tensor)
         except RuntimeError:  # torch refuses to say where a view that was written through stands on the graph
-            return compat.copied(compat.detach(tensor))
+            return copy_of(compat.detach(tensor))
 
     def set_apart(self, storages: Container[int | None]) -> None:
         """Hold copies of the values in these storages, which somebody is about to write past the count of writes."""
@@ -148,7 +149,7 @@ class Handles:
     def copy(self, number: int) -> Tensor | None:
         """A copy of the tensor that was kept as payload ``number`` beside a call; None where it is not held here."""
         held = self._copies.get(number)
-        return None if held is None else compat.copied(held)
+        return None if held is None else copy_of(held)
 
     def lend(self, number: int) -> Any | None:
         """The elements of the payload with this number, as a copied journal holds them; None where they are not held.

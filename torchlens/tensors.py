@@ -36,6 +36,21 @@ def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
+def overlaps(tensor: Tensor) -> bool:
+    """Whether it has more elements than the memory from its first one to its last one, as after ``expand``."""
+    if not has_plain_memory(tensor):
+        return False
+    return tensor.numel() > reach(tensor.shape, tensor.stride())
+
+
+def one_of_each(tensor: Tensor) -> Tensor:
+    """The tensor with one element along every axis on which all are one in memory."""
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            tensor = compat.narrow(tensor, axis, 0, 1)
+    return tensor
+
+
 def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | None:
     """The tensor's elements as one buffer, without a copy where they lie densely in CPU memory.
 
@@ -46,6 +61,8 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     """
     if not has_plain_memory(tensor):
         return None
+    if overlaps(tensor):
+        return bytes_of_each(compat.detach(tensor))
     own = True
     if not tensor.is_cpu:
         tensor, own = compat.to(compat.detach(tensor), "cpu"), False
@@ -66,6 +83,24 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     if not own:
         data.owner = tensor  # type: ignore[attr-defined]  # the caller does not hold this one
     return data, strides, own
+
+
+def bytes_of_each(tensor: Tensor) -> tuple[Any, tuple[int, ...], bool]:
+    """``dense_bytes`` of a tensor whose elements are one in memory in part: such elements are stored once."""
+    small = one_of_each(tensor)
+    if overlaps(small):
+        strides = tuple(tensor.stride())
+        small = compat.as_strided(small, (reach(small.shape, small.stride()),), (1,))
+    else:
+        spread = zip(contiguous_strides(tuple(small.shape)), tensor.stride(), tensor.shape, strict=True)
+        strides = tuple([0 if stride == 0 and size > 1 else dense for dense, stride, size in spread])
+    small = compat.contiguous(small)
+    packed = dense_bytes(small)
+    assert packed is not None  # it is plain, as the tensor is
+    data, _, own = packed
+    if own:
+        data.owner = small
+    return data, strides, False
 
 
 def contiguous_bytes(tensor: Tensor) -> Any | None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from journal.events import PayloadRef
 from torchlens import compat
 from torchlens.capture.keeping import Keeper, connected_copy
+from torchlens.copying import each_element
 from torchlens.handles import made_of
 from torchlens.tensors import DTYPE_WORD
 
@@ -108,7 +109,8 @@ class ChangingKeeper(Keeper):
         device = self._device
         if device is None or (tensor.device.type == device.type and device.index in (None, tensor.device.index)):
             return tensor
-        return compat.to(compat.detach(tensor) if self._detach else tensor, device)
+        given = compat.detach(tensor) if self._detach else tensor
+        return each_element(given, lambda elements: compat.to(elements, device))
 
 
 def shares_memory(one: Tensor, other: Tensor) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from torchlens import compat
 from torchlens.capture.template import field_names, leaves
+from torchlens.copying import copy_of
 from torchlens.tensors import has_plain_memory
 
 
@@ -65,14 +66,14 @@ def _modes(*, inference: bool) -> Iterator[None]:
 def _copy(tensor: Tensor, shared: dict[int, Tensor] | None) -> Tensor:
     if not has_plain_memory(tensor):
         with compat.NoTorchFunction():
-            return compat.copied(tensor)
+            return copy_of(tensor)
     if tensor.dtype.is_complex and tensor.is_conj():
         return _copy(tensor.conj(), shared).conj()
     if tensor.is_neg():
         return compat.neg_view(_copy(compat.neg_view(tensor), shared))
     with compat.NoTorchFunction():
         if shared is None:
-            simple = compat.copied(tensor)
+            simple = copy_of(tensor)
             if simple.stride() == tensor.stride():
                 return simple
         made = _Copy.apply(tensor, shared)

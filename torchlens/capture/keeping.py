@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from journal.events import PayloadRef
 from torchlens import compat
 from torchlens.capture.budget import Budget
+from torchlens.copying import copy_of
 from torchlens.handles import made_of
 from torchlens.tensors import dense_bytes, reach
 
@@ -216,7 +217,7 @@ def connected_copy(tensor: Tensor) -> Tensor:
     try:
         if tensor.requires_grad and not torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
             with torch.enable_grad():
-                return compat.copied(tensor)
-        return compat.copied(tensor)
+                return copy_of(tensor)
+        return copy_of(tensor)
     except RuntimeError:  # torch refuses to say where a view made in no_grad mode stands on the graph
-        return compat.copied(compat.detach(tensor))
+        return copy_of(compat.detach(tensor))

@@ -21,6 +21,7 @@ from torchlens.capture.functions import Function
 from torchlens.capture.recorder import Recorder
 from torchlens.capture.template import leaves
 from torchlens.capture.witness import WitnessRecorder
+from torchlens.copying import copy_of
 from torchlens.tensors import DTYPE_WORD, dense_bytes
 
 _get_ident: Final = threading.get_ident
@@ -51,7 +52,7 @@ class Copies:
             if number is not None:
                 return ((number, 0, strides), shape, dtype)
         number = self.reserve()
-        self.held[number] = tensor if own else compat.copied(compat.detach(tensor))
+        self.held[number] = tensor if own else copy_of(compat.detach(tensor))
         return ((number, 0, None), shape, dtype)
 
 
@@ -104,7 +105,7 @@ class ThoroughRecorder(Recorder):
         with self._working():
             if writes and self._copies is not None:
                 found = {id(tensor): tensor for _, tensor in leaves((args, kwargs))}
-                copies = {key: compat.copied(compat.detach(tensor)) for key, tensor in found.items()}
+                copies = {key: copy_of(compat.detach(tensor)) for key, tensor in found.items()}
             if self._generators:
                 states = generators.states()
         return copies, states

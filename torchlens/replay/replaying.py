@@ -23,6 +23,7 @@ from torchlens import compat
 from torchlens.capture import wrap
 from torchlens.capture.functions import generator_of
 from torchlens.capture.template import leaves
+from torchlens.copying import copy_of
 from torchlens.errors import PayloadUnavailableError, ReplayRefused
 from torchlens.reading.view import View
 from torchlens.replay.arguments import call_arguments
@@ -151,7 +152,7 @@ class Replay:
             if number not in made:
                 tensor, here = self.elements(number)
                 lazy = self.memory.lazy.get(number, PLAIN)
-                made[number] = compat.copied(tensor) if here is None else laid_out(tensor, here, *lazy)
+                made[number] = copy_of(tensor) if here is None else laid_out(tensor, here, *lazy)
         return [made[number] for number in call.inputs]
 
     def storage(self, call: Executed, number: int) -> int | None:

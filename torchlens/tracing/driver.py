@@ -58,6 +58,7 @@ from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import Nonfinite, WitnessRecorder
+from torchlens.copying import each_element
 from torchlens.errors import CaptureError, CompatibilityError, SelectionError, message_of
 from torchlens.generators import seeded
 from torchlens.handles import Handles
@@ -292,7 +293,7 @@ def _change(how: SaveOptions) -> Callable[[Tensor], Any] | None:
     def change(tensor: Tensor) -> Any:
         made = tensor if transform is None else transform(tensor)
         if isinstance(made, Tensor) and made.is_floating_point():
-            return compat.to(made, dtype)
+            return each_element(made, lambda elements: compat.to(elements, dtype))
         return made
 
     return change

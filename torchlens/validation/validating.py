@@ -21,6 +21,7 @@ from torchlens import api, compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import encode, leaves
+from torchlens.copying import copy_of
 from torchlens.errors import ConfigurationError, PayloadUnavailableError, TorchLensWarning
 from torchlens.generators import RandomState, seeded
 from torchlens.handles import Handles
@@ -207,7 +208,7 @@ class BareForward:
             with seeded(self.seed):
                 made = self.model(*args, **kwargs)
             with compat.NoTorchFunction():
-                found = {path: compat.copied(compat.detach(tensor)) for path, tensor in leaves(made, deep=True)}
+                found = {path: copy_of(compat.detach(tensor)) for path, tensor in leaves(made, deep=True)}
             return Returned(structure_of(made), found)
         finally:
             self.state.restore()

@@ -1,0 +1,44 @@
+"""Copies of tensors that stay on the autograd graph, with each element in memory copied once.
+
+Rule   elements that are one in memory, as after ``expand`` or ``unfold``, are one in the copy: what takes 256 bytes
+       as a view of a small tensor takes no more as a copy.
+Not    when a copy is made (capture/keeping.py), or its bytes (tensors.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from torchlens import compat
+from torchlens.tensors import one_of_each, overlaps, reach
+
+__all__ = ["copy_of", "each_element"]
+
+
+def copy_of(tensor: Tensor) -> Tensor:
+    """A copy on the same autograd graph, of the same class and with the same attributes; runs nothing of the user's."""
+    kind = type(tensor)
+    if kind is Tensor:
+        return each_element(tensor, compat.clone)
+    with compat.NoTorchFunction():
+        copy = each_element(tensor, compat.clone)
+        if kind is not nn.Parameter and type(copy) is not kind:
+            copy = copy.as_subclass(kind)
+    for name, value in vars(tensor).items() if kind is not nn.Parameter else ():
+        copy.__dict__.setdefault(name, value)
+    return copy
+
+
+def each_element(tensor: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """What an elementwise function makes of a tensor, worked out once for elements that are one in memory."""
+    if not overlaps(tensor):
+        return make(tensor)
+    small = one_of_each(tensor)
+    if overlaps(small):  # windows that share elements: all that lies between the first one and the last one
+        run = compat.as_strided(small, (reach(small.shape, small.stride()),), (1,))
+        made = compat.as_strided(make(run), small.shape, small.stride())
+    else:
+        made = make(small)
+    return compat.expand(made, tensor.shape)
