@@ -17,6 +17,7 @@ def path_of(path: str | os.PathLike[str]) -> Path:
     """The path as given, refused where no directory can have it."""
     try:
         found = Path(path)
+        str(found).encode()
         with suppress(OSError):
             found.lstat()
     except (TypeError, ValueError) as exc:

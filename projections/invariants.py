@@ -308,16 +308,17 @@ def labels_are_unique(tables: CaptureTables) -> Breaches:
 def labels_spell_their_numbers(tables: CaptureTables) -> Breaches:
     """A layer counts among its type and, if it is of ops, among all; an op adds its pass where there are several."""
     layers, ops = tables.layers, tables.ops
-    types: Counter[str] = Counter()
+    types: Counter[tuple[str, bool]] = Counter()
     every = 0
     columns = (layers.column(name) for name in ("layer_label", "layer_label_short", "layer_type", "type_index"))
     for row, (label, short, kind, index) in enumerate(zip(*columns, strict=True)):
-        types[kind] += 1
-        is_op = layers.value("is_compute_layer", row)
-        every += bool(is_op)
-        right = f"{kind}_{types[kind]}"
-        if index != types[kind] or short != right or label != (f"{right}_{every}" if is_op else right):
-            yield label, f"it is number {types[kind]} of its type and {every} of all"
+        is_op = bool(layers.value("is_compute_layer", row))
+        types[kind, is_op] += 1  # a function that is called like a kind of source counts apart from these
+        every += is_op
+        number = types[kind, is_op]
+        right = f"{kind}_{number}"
+        if index != number or short != right or label != (f"{right}_{every}" if is_op else right):
+            yield label, f"it is number {number} of its type and {every} of all"
     of = ops.column("layer_row")
     for column, names in (("label", "layer_label"), ("label_short", "layer_label_short")):
         long = picked(layers.column(names), of)

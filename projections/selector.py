@@ -540,9 +540,9 @@ class Label(Term):
         """A label begins with the type of its op, so that ops of other types are told at once."""
         if self.is_raw:
             return facts.raw_label == self.name
-        base, colon, _ = self.name.rpartition(":")
-        parts = LABEL_PARTS.fullmatch(base if colon else self.name)
-        return None if parts is not None and parts["type"] == facts.layer_type else False
+        bases = {self.name, self.name.rpartition(":")[0]}  # a type may have a colon in it
+        parts = [LABEL_PARTS.fullmatch(base) for base in bases]
+        return None if any(part is not None and part["type"] == facts.layer_type for part in parts) else False
 
     def found(self, tables: Tables, record: Record) -> set[int]:
         if self.is_raw:

@@ -17,6 +17,7 @@ import attrs
 from torch import Tensor, nn
 
 from journal.events import ModelDescribed, ModuleSeen
+from projections.vocabulary import ROOT
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import SCRIPTED, Function
@@ -67,12 +68,12 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
         if known is None:
             known = numbers[id(module)] = len(modules)
             modules.append(module)
-            addresses.append(address)
+            addresses.append(own_address(address))
             parents.append(parent)
         elif known in above:
             continue
         else:
-            aliases.setdefault(known, []).append(address)
+            aliases.setdefault(known, []).append(own_address(address))
         children = compat.own_children(module)
         if children:
             inside = above | {known}
@@ -99,7 +100,8 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
         if not own_parameters and not own_buffers:
             continue
         for own in (address, *others):
-            prefix = f"{own}." if own else ""
+            found_at = ROOT if own == CALLED_AS_ROOT else own
+            prefix = f"{found_at}." if found_at else ""
             for name, parameter in own_parameters.items():
                 if parameter is not None:
                     entry = parameters.get(id(parameter))
@@ -128,8 +130,15 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
     )
 
 
+def own_address(path: str) -> str:
+    """The address of the module at a path: a child of the root that is called as the root is gets a name of its own."""
+    return CALLED_AS_ROOT if path == ROOT else path
+
+
 def address_of(root: nn.Module, name: str) -> str | None:
     """The address that records have of the submodule that ``name`` leads to; None where it leads to none."""
+    if name in (ROOT, CALLED_AS_ROOT):
+        name = ROOT if name == CALLED_AS_ROOT else ""
     wanted: nn.Module | None = root
     for part in name.split("."):
         wanted = None if wanted is None else compat.own_children(wanted).get(part)
@@ -140,7 +149,7 @@ def address_of(root: nn.Module, name: str) -> str | None:
     while stack:  # in the order of ``describe``: the first address is the module's own
         module, address = stack.pop()
         if module is wanted:
-            return address or None
+            return own_address(address) or None
         if id(module) not in seen:
             seen.add(id(module))
             for part, child in reversed(compat.own_children(module).items()):
@@ -148,6 +157,9 @@ def address_of(root: nn.Module, name: str) -> str | None:
                     stack.append((child, f"{address}.{part}" if address else part))
     return None
 
+
+CALLED_AS_ROOT: Final = f"~{ROOT}"
+"""Address of a child of the root that has the root's address as its name; what is in it keeps its path."""
 
 OWN_ATTRIBUTES: Final = frozenset((*nn.Module().__dict__, "forward"))
 """What every module has in its instance dictionary; the rest is the user's."""

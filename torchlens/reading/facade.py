@@ -471,6 +471,7 @@ class Trace(View):
             max_fanout: Most sites the caller is ready for.
 
         Raises:
+            SelectionError: ``max_fanout_invalid``.
             SiteAmbiguityError: ``site_fanout_exceeded``, when there are more; ``trace[query]`` has no such bound.
         """
         if isinstance(query, str) and not strict:
@@ -481,6 +482,13 @@ class Trace(View):
                 problem=f"sites are not found by {type(query).__name__}" + (" when strict" if strict else ""),
                 remedy="give a selector, such as tl.label(...) or tl.func(...)",
                 received_type=type(query).__name__,
+            )
+        if type(max_fanout) is not int or max_fanout < 0:
+            raise SelectionError(
+                code="max_fanout_invalid",
+                problem=f"max_fanout={max_fanout!r} is no number of sites",
+                remedy="pass a whole number, 0 or more",
+                max_fanout=max_fanout,
             )
         sites = self[query]
         if len(sites) > max_fanout:

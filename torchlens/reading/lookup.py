@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from projections import CaptureTables, Table
-from projections.selector import is_count
+from projections.selector import RAW_TAIL, is_count
 from projections.vocabulary import ROOT
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
@@ -155,8 +155,14 @@ class Index:
         part = key.casefold()
         if not part:
             return None
-        hits = dict.fromkeys(row for name, rows in self.folded_door("ops").items() if part in name for row in rows)
+        hits = self.holding(part)
         return Found(key, "ops", (self.only(key, "ops", tuple(sorted(hits))),)) if hits else None
+
+    def holding(self, part: str) -> set[int]:
+        """The ops that have a key with this text in it, ignoring case; raw labels are keys as a whole alone."""
+        part = part.casefold()
+        keys = self.folded_door("ops").items()
+        return {row for name, rows in keys if part in name and not name.endswith(RAW_TAIL) for row in rows}
 
     # -- the keys of each collection
 

@@ -12,7 +12,8 @@ import functools
 import numbers
 import os
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -21,7 +22,19 @@ from torch import Tensor, nn
 from journal import Journal, MemoryJournal, open_for_writing
 from journal.directories import require_free
 from projections.queries import refuse_values
-from projections.selector import RAW_TAIL, AnyOf, ModuleOutput, Selector, in_label_form, is_count, label, module, where
+from projections.selector import (
+    ANY_CALL,
+    LAST_CALL,
+    RAW_TAIL,
+    AnyOf,
+    ModuleOutput,
+    Selector,
+    in_label_form,
+    is_count,
+    label,
+    module,
+    where,
+)
 from projections.vocabulary import ROOT
 from torchlens import compat
 from torchlens.capture.facts import Facts
@@ -31,7 +44,7 @@ from torchlens.capture.plan import Stop, asked, checked
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
-from torchlens.tracing.requested import AtPosition, Named
+from torchlens.tracing.requested import AtPosition, LabelOrModule, Named
 
 __all__ = [
     "Request",
@@ -164,11 +177,17 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
         return AtPosition(int(item))
     raise ConfigurationError(
         code="save_predicate_type_invalid",
-        problem=f"save= got {repr(item) + ' beside others' if isinstance(item, str) else type(item).__name__}",
+        problem=f"save= got {_shown(item)}",
         remedy='pass None, "all" or "none" alone; or a selector, a label, a module address, a position in trace.ops, '
         "part of a label, a predicate, or a list of these",
         received_type=type(item).__name__,
     )
+
+
+def _shown(item: Any) -> str:
+    if not isinstance(item, str):
+        return type(item).__name__
+    return f"{item!r} in a list" if item else "an empty text"
 
 
 def selector_for(item: Any, model: Any) -> Selector:
@@ -180,15 +199,23 @@ def _named(text: str, root: nn.Module) -> Selector:
     """What a text of ``save=`` asks for: a module by its address decides while the model runs, all else afterwards."""
     found = _module_named(text, root)
     if found is not None:
-        return found
+        return LabelOrModule(text, found) if in_label_form(text) else found
     return label(text) if text.endswith(RAW_TAIL) else Named(text)
 
 
 def _module_named(text: str, root: nn.Module) -> Selector | None:
     """The module, or call of one, that a text is an address of; None for any other text."""
-    name, colon, token = text.partition(":")
-    address = ROOT if name == ROOT else address_of(root, name)
-    return None if address is None or (colon and not is_count(token)) else module(f"{address}{colon}{token}")
+    for name, call in ((text, ""), _call_in(text)):
+        address = ROOT if name == ROOT else address_of(root, name)
+        if address is not None:
+            return module(f"{address}{call}")
+    return None
+
+
+def _call_in(text: str) -> tuple[str, str]:
+    """The address in a call label, and the colon and number after it; no address in any other text."""
+    name, colon, token = text.rpartition(":")
+    return (name, f"{colon}{token}") if is_count(token) else ("", "")
 
 
 def text_of(request: Any) -> str:
@@ -211,8 +238,9 @@ def stop_of(stop: Any, root: nn.Module) -> Stop | None:
         return None
     if isinstance(stop, str):
         named = _module_named(stop, root)
-        if named is not None and stop.partition(":")[0] != ROOT:
+        if named is not None and stop.rpartition(":")[0] != ROOT != stop:
             return _stop_at(named, stop, module=stop)
+        _refuse_stop(stop, root)
         if in_label_form(stop):
             raise _not_live(stop)
         return Stop(text=stop, matches=lambda facts: facts.func_name == stop)
@@ -232,6 +260,27 @@ def stop_of(stop: Any, root: nn.Module) -> Stop | None:
         remedy="pass a module address, a function name, a selector or a predicate",
         received_type=type(stop).__name__,
     )
+
+
+def _refuse_stop(text: str, root: nn.Module) -> None:
+    """Refuse a text that no op can match before the forward has ended."""
+    base, _, token = text.rpartition(":")
+    if token in (LAST_CALL, ANY_CALL) and base != ROOT and address_of(root, base) is not None:
+        raise ConfigurationError(
+            code="stop_after_site_not_live",
+            problem=f"{text!r}: which call of a module is its last is not known while the model runs",
+            remedy=f"name one call, {base + ':1'!r}, or the first, {base!r}; to stop at none, leave stop_after= out",
+            site=text,
+        )
+    owned = dict(chain(root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False)))
+    if text == ROOT or base == ROOT or text in owned:
+        what = "a parameter or buffer" if text in owned else "the whole model"
+        raise ConfigurationError(
+            code="stop_after_names_no_op",
+            problem=f"stop_after={text!r} names {what}, after which no forward is left early",
+            remedy="name a module or a function, pass tl.func(...) or a predicate; for a whole forward leave it out",
+            site=text,
+        )
 
 
 def _stop_at(selector: Selector, text: str, *, module: str | None = None) -> Stop:
@@ -283,6 +332,13 @@ def tags_of(tags: Any) -> tuple[str, ...]:
             problem=f"tags={tags!r} is one text, which would be taken letter by letter",
             remedy=f"pass a list: tags=[{tags!r}]",
             received_type="str",
+        )
+    if not isinstance(tags, Iterable):
+        raise ConfigurationError(
+            code="tags_type_invalid",
+            problem=f"tags= got {type(tags).__name__}",
+            remedy="pass a list of texts, or leave it out",
+            received_type=type(tags).__name__,
         )
     return tuple(name_of(tag) or "" for tag in tags)
 

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from projections import CaptureTables
-from projections.selector import AnyOf, LiveFacts, Record, Selector, Tables, Term, Verdict
+from projections.selector import AnyOf, Label, LiveFacts, Record, Selector, Tables, Term, Verdict
 from torchlens.errors import LookupRefused
-from torchlens.reading.lookup import Door, Index
+from torchlens.reading.lookup import Index
 
 __all__ = ["AtPosition", "Named", "unmatched"]
 
-DOORS = ("layers", "ops", "modules", "module_calls", "buffers")
-"""Collections whose members stand for ops, in the order in which they are looked through."""
+DOORS = ("layers", "ops", "modules", "module_calls", "params", "buffers")
+"""Collections in the order in which they are looked through; no op stands for a parameter."""
 
 
 class Requested(Term):
@@ -78,7 +78,31 @@ class Named(Requested):
                 return set()
             if found is not None:
                 return {op for row in found.rows for op in ops_of(tables, found.table, row)}
-        return holding(self.text.casefold(), index.folded_door("ops"))
+        return index.holding(self.text)
+
+    def __repr__(self) -> str:
+        return repr(self.text)
+
+
+@attrs.frozen(repr=False)
+class LabelOrModule(Selector):
+    """What a text names that is a module's address and may be a label, too: the label's op, if there is one."""
+
+    text: str
+    module: Selector
+
+    def parts(self) -> tuple[Selector, ...]:
+        return (Label(self.text), self.module)
+
+    @property
+    def undecided(self) -> bool:
+        return True
+
+    def live(self, facts: LiveFacts) -> Verdict:
+        return False if all(part.live(facts) is False for part in self.parts()) else None
+
+    def found(self, tables: Tables, record: Record) -> set[int]:
+        return Named(self.text).found(tables, record)
 
     def __repr__(self) -> str:
         return repr(self.text)
@@ -93,6 +117,8 @@ def ops_of(tables: CaptureTables, table: str, row: int) -> Iterable[int]:
         rows = [op for call in calls for op in tables.module_calls.value("output_op_rows", call)]
     elif table == "module_calls":
         rows = tables.module_calls.value("output_op_rows", row)
+    elif table == "params":
+        rows = ()
     elif table == "buffers":
         rows = tables.buffers.value("version_rows", row)
     else:
@@ -100,13 +126,8 @@ def ops_of(tables: CaptureTables, table: str, row: int) -> Iterable[int]:
     return rows
 
 
-def holding(part: str, keys: Door) -> set[int]:
-    """The ops that have a key with this text in it."""
-    return {row for name, rows in keys.items() if part in name for row in rows}
-
-
 def unmatched(request: Selector, tables: CaptureTables) -> Iterator[Selector]:
     """The texts and positions in a request, each asked for by itself, that name no op."""
     for part in request.of if isinstance(request, AnyOf) else (request,):
-        if isinstance(part, Requested) and not part.rows(tables):
+        if isinstance(part, Requested | LabelOrModule) and not part.rows(tables):
             yield part
