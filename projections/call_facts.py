@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from journal.events import Event, OpExecuted, OpRaised, OpStarted, event_class
+from journal.events import Event, Frame, OpExecuted, OpRaised, OpStarted, event_class
 from projections.arguments import argument_paths, arguments_text, flat_kwargs, has_hole, keywords_text, text_of
 from projections.details import field
 from projections.errors import contradictory, over_events
 from projections.forward import Forward
 from projections.ops import shapes_of, tensor_text
-from projections.sites import Frame, frames
+from projections.sites import frames
 
 TELLING: Final[tuple[type[Event], ...]] = (OpStarted, OpExecuted, OpRaised)
 

@@ -34,8 +34,9 @@ from projections.details import (
     item_bytes,
 )
 from projections.flops import LARGEST, MOST_AXES, Call, Count, Operand, Reads, Rule, count, numel, rule_of, unknown
-from projections.forward import Forward, once
+from projections.forward import Forward, first_results, once, one_each
 from projections.graph import OPAQUE
+from projections.makers import fact, total
 from projections.rows import is_op
 from projections.sequences import Classes, Deferred, Each, Picked
 from projections.tables import Column, Maker, Table
@@ -177,17 +178,6 @@ def cost_of_kind(function: int) -> Cost:
 
 
 @once
-def first_results(forward: Forward, _whole: int) -> Sequence[int]:
-    """Per op row the first row of its call; itself where it is no call."""
-    event, function = forward.rows.event, forward.rows.function
-    made = list(range(len(event)))
-    for row in range(1, len(made)):
-        if function[row] >= 0 and event[row] == event[row - 1]:
-            made[row] = made[row - 1]
-    return made
-
-
-@once
 def cost_of_row(forward: Forward, row: int) -> Cost:
     function = forward.rows.function[row]
     if function < 0:
@@ -250,16 +240,6 @@ def arithmetic_intensity(cost: Cost) -> float | None:
 # Sums ---------------------------------------------------------------------------------------------------
 
 
-def total(values: Iterable[int | None]) -> int | None:
-    """Their sum; None where one is unknown."""
-    found = 0
-    for value in values:
-        if value is None:
-            return None
-        found += value
-    return found
-
-
 def of_passes(read: Callable[[Cost], int | None]) -> Maker[Table[Forward]]:
     """The sum over the passes of a layer."""
 
@@ -279,30 +259,28 @@ def costs_of(forward: Forward, rows: Iterable[int]) -> Iterable[Cost]:
     return [values[classes.of[row]] for row in rows]
 
 
+def inside(forward: Forward, rows: Iterable[int], read: Callable[[Cost], int | None]) -> int | None:
+    """Something of the calls that made some op rows, each once, added; None where one is unknown."""
+    made: int | None = total([read(cost) for cost in costs_of(forward, one_each(forward, rows))])
+    return made
+
+
 def flops_inside(forward: Forward, rows: Iterable[int]) -> int | None:
-    """FLOPs of the calls that made some op rows, each once; None where one is unknown."""
-    return total([cost.forward for cost in costs_of(forward, one_each(forward, rows))])
+    return inside(forward, rows, lambda cost: cost.forward)
 
 
 def flops_back_inside(forward: Forward, rows: Iterable[int]) -> int | None:
     """What the backward of those would take, as a rule."""
-    return total([cost.backward for cost in costs_of(forward, one_each(forward, rows))])
+    return inside(forward, rows, lambda cost: cost.backward)
 
 
 def macs_inside(forward: Forward, rows: Iterable[int]) -> int | None:
-    """Multiply-accumulates of those."""
-    return total([cost.macs for cost in costs_of(forward, one_each(forward, rows))])
-
-
-def one_each(forward: Forward, rows: Iterable[int]) -> list[int]:
-    """Of some op rows the first of each call."""
-    first = first_results(forward, 0)
-    return list(dict.fromkeys([first[row] for row in rows]))
+    return inside(forward, rows, lambda cost: cost.macs)
 
 
 def over_capture(read: Callable[[Cost], int | None]) -> Maker[Forward]:
     """The sum over all calls of which it is known."""
-    return lambda forward: [sum([read(cost) or 0 for cost in calls(forward)])]
+    return fact(lambda forward: sum([read(cost) or 0 for cost in calls(forward)]))
 
 
 def calls(forward: Forward) -> list[Cost]:
@@ -361,8 +339,8 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "total_flops_forward": over_capture(lambda cost: cost.forward),
     "total_flops_backward": over_capture(lambda cost: cost.backward),
     "total_macs_forward": over_capture(lambda cost: cost.macs),
-    "flops_by_op_type": lambda forward: [flops_by_op_type(forward)],
-    "unknown_flop_ops": lambda forward: [unknown_ops(forward)],
-    "compute_coverage": lambda forward: [coverage(forward)],
+    "flops_by_op_type": fact(flops_by_op_type),
+    "unknown_flop_ops": fact(unknown_ops),
+    "compute_coverage": fact(coverage),
 }
 """How each fact about the whole capture's cost is made, in order."""

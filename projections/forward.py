@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from journal.errors import TorchLensError
-from journal.events import PayloadRef, Row
+from journal.events import Frame, PayloadRef, Row
 from projections.arguments import is_tuple, text_of
 from projections.asides import Asides
 from projections.conditionals import Conditionals
@@ -54,7 +54,7 @@ from projections.packing import packed_bytes
 from projections.retention import Transformed, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
-from projections.sites import Frame, whole_frame
+from projections.sites import whole_frame
 from projections.texts import Texts
 from projections.vocabulary import ClassFacts, Tensor, Vocabulary
 from projections.witness import Witnessed
@@ -845,6 +845,23 @@ def once(find: Callable[[Forward, int], Found]) -> Callable[[Forward, int], Foun
         return found
 
     return remembered
+
+
+@once
+def first_results(forward: Forward, _whole: int) -> Sequence[int]:
+    """Per op row the first row of its call; itself where it is no call."""
+    event, function = forward.rows.event, forward.rows.function
+    made = list(range(len(event)))
+    for row in range(1, len(made)):
+        if function[row] >= 0 and event[row] == event[row - 1]:
+            made[row] = made[row - 1]
+    return made
+
+
+def one_each(forward: Forward, rows: Iterable[int]) -> list[int]:
+    """Of some op rows the first of each call."""
+    first = first_results(forward, 0)
+    return list(dict.fromkeys([first[row] for row in rows]))
 
 
 @once

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from projections.bounds import require, site_weights
 from projections.forward import Forward
 from projections.graph import NOWHERE
+from projections.makers import fact
 from projections.opacity import opaque_rows
 from projections.sites import frames
 from projections.tables import Maker
-from projections.whole import fact
 
 VERIFY: Final = "verify_capture"
 """The capture option that turns the escape detector and the completeness witness on."""

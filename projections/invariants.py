@@ -664,7 +664,7 @@ def edges_of_calls_are_counted(tables: CaptureTables) -> Breaches:
 def modules_hold_what_their_calls_hold(tables: CaptureTables) -> Breaches:
     """Ops and layers of a module are those of its calls."""
     modules, calls = tables.modules, tables.module_calls
-    of, layer_labels, labels = tables.ops.column("layer_row"), tables.layers.column("layer_label"), None
+    of, layer_labels = tables.ops.column("layer_row"), tables.layers.column("layer_label")
     labels = tables.ops.column("label")
     for column, name in (("op_rows", None), ("input_op_rows", "input_ops"), ("output_op_rows", "output_ops")):
         inside = calls.column(column)

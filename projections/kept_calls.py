@@ -7,7 +7,7 @@ Rule   a column says which event tells; the payloads are read from it when a rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,8 +17,8 @@ from projections.arguments import flat_kwargs, is_tuple
 from projections.details import ARGS, DTYPE, INPUTS, KWARGS, OUTPUTS, SHAPE, WRITERS, field
 from projections.forward import Forward, exactly
 from projections.graph import NOWHERE, ROOT_MODULE
-from projections.sequences import Deferred, Each
-from projections.tables import Column, Maker
+from projections.sequences import Deferred
+from projections.tables import Column
 
 STATES: Final = field(GeneratorsKept, "states")
 OPTIMIZED: Final = field(OptimizerGiven, "parameters")
@@ -119,13 +119,6 @@ def has_out_variations(forward: Forward) -> Column:
 
 
 # -- module calls
-
-
-def per_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
-    def make(forward: Forward) -> Column:
-        return Each(forward, range(len(forward.calls)), one)
-
-    return make
 
 
 def call_arguments_event(forward: Forward, call: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from projections import control, cost, saved
 from projections.forward import Forward
+from projections.makers import total
 from projections.ops import elements, frozen, internal_sinks, internal_sources, trainable
 from projections.sequences import Computed, Each, picked
 from projections.tables import Column, Maker, Table
@@ -59,11 +60,6 @@ def over_passes(name: str, combine: Callable[[list[Any]], Any]) -> Maker[Ops]:
         )
 
     return make
-
-
-def total(values: list[Any]) -> Any:
-    """Sum over passes; None where a pass is unknown."""
-    return None if None in values else sum(values)
 
 
 def op_labels(forward: Forward, layer: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Columns of the op table from what is known of one row, of its event, or of a class of rows that share it.
+"""Columns from what is known of one row, of its event, or of a class of rows that share it.
 
 Gives  makers of columns: each takes a function that gives a cell, and holds the column in the cheapest way that its
        cells allow (sequences.py).
@@ -7,7 +7,7 @@ Not    what stands in the cells (ops.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -24,6 +24,30 @@ def per_row(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
         return Each(forward, range(len(forward)), one)
 
     return make
+
+
+def per_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
+    """The same of the table of module calls."""
+
+    def make(forward: Forward) -> Column:
+        return Each(forward, range(len(forward.calls)), one)
+
+    return make
+
+
+def fact(one: Callable[[Forward], Any]) -> Maker[Forward]:
+    """A column of the one row of the capture table."""
+
+    def make(forward: Forward) -> Column:
+        return [one(forward)]
+
+    return make
+
+
+def total(values: Iterable[Any]) -> Any:
+    """Their sum; None where one is unknown."""
+    held = list(values)
+    return None if None in held else sum(held)
 
 
 def from_brief(name: str) -> Maker[Forward]:

@@ -85,13 +85,6 @@ CONJUGATES: Final = frozenset(("conj", "_conj", "H", "mH", "adjoint"))
 """Functions whose result, where it shares the memory of a complex argument, reads it conjugated."""
 
 
-class Version(NamedTuple):
-    """A buffer version that a call wrote."""
-
-    value: int
-    source: int
-
-
 def described(description: Sequence[Any]) -> Described:
     """A stored description with its fields by name."""
     if len(description) != len(DESCRIPTION):
@@ -128,7 +121,7 @@ class Memory:
         self.kept: Final[dict[int, PayloadRef]] = {}  # payloads that were kept after the value's own event
         self.functions: Final[list[tuple[str, str, bool]]] = []
         self.writes: Final[dict[int, list[int]]] = {}  # by storage: the values that stand for a write, ascending
-        self.versions: Final[dict[int, list[Version]]] = {}  # by source value: the buffer versions written by it
+        self.versions: Final[dict[int, list[int]]] = {}  # by source value: the buffer versions written by it
         self.lazy: Final[dict[int, Lazy]] = {}  # by value, where it is not plain
         at = 0
         for run in source.rows(0, source.head() if head is None else head):
@@ -154,7 +147,7 @@ class Memory:
                 self.wrote(described(row[-1]).storage, value)
                 source: int | None = row[SOURCE]
                 if source is not None:
-                    self.versions.setdefault(source, []).append(Version(value, source))
+                    self.versions.setdefault(source, []).append(value)
         elif kind == FUNCTION:
             self.functions.append((row[NAME], row[QUALNAME], row[IS_OPAQUE]))
         elif kind == KEPT:
@@ -227,7 +220,7 @@ class Memory:
         values = self.writes.get(storage, [])
         return values[bisect_right(values, after) : bisect_left(values, before)]
 
-    def versions_by(self, call: Executed) -> list[Version]:
+    def versions_by(self, call: Executed) -> list[int]:
         """Buffer versions that a call wrote."""
         made = range(call.first, call.first + len(call.outputs))
         return [version for value in made for version in self.versions.get(value, ())]

@@ -30,6 +30,7 @@ from projections.kept_calls import (
     hooks_arguments_event,
     hooks_event,
 )
+from projections.makers import per_call
 from projections.ops import elements, frozen, tensor_texts, trainable
 from projections.sequences import Each
 from projections.sites import frames
@@ -41,15 +42,6 @@ KWARGS: Final = field(ModuleEntered, "kwargs")
 INPUTS: Final = field(ModuleEntered, "inputs")
 RESULT: Final = field(ModuleLeft, "result")
 RETURNED: Final = field(ModuleLeft, "outputs")
-
-
-def per_call(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
-    """A column of module calls whose cells are worked out at each read."""
-
-    def make(forward: Forward) -> Column:
-        return Each(forward, range(len(forward.calls)), one)
-
-    return make
 
 
 def op_names(forward: Forward, rows: Iterable[int]) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from journal.events import ConstantSeen
+from projections.details import field
 from projections.forward import Forward
 from projections.graph import OPAQUE
 from projections.tables import Column
@@ -16,8 +18,7 @@ from projections.tables import Column
 UNSEEN: Final = "made where no wrapper looks"
 IN_A_THREAD: Final = "made by another thread"
 
-THREAD: Final = 6
-"""Place of the thread in the row of ``ConstantSeen``."""
+THREAD: Final = field(ConstantSeen, "thread")
 
 
 def opaque_reason(forward: Forward) -> Column:

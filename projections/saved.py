@@ -18,9 +18,9 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from journal.events import MODE_GRAD, SavedForBackward
-from projections.cost import first_results, one_each
 from projections.fold import Fold
-from projections.forward import Forward, once
+from projections.forward import Forward, first_results, once, one_each
+from projections.makers import per_row
 from projections.sequences import Each
 from projections.split import appended
 from projections.tables import Column, Maker, Table
@@ -116,7 +116,7 @@ def of_kept(read: Callable[[frozenset[Entry]], int]) -> Maker[Forward]:
         kept = kept_by_row(forward, 0)[row]
         return None if kept is None else read(kept)
 
-    return lambda forward: Each(forward, range(len(forward)), one)
+    return per_row(one)
 
 
 def of_passes(ops: Table[Forward]) -> Column:

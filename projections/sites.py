@@ -7,8 +7,9 @@ Not    source text, which is a payload.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
+from journal.events import Frame
 from projections.errors import contradictory
 from projections.vocabulary import Vocabulary
 
@@ -20,8 +21,6 @@ FRAME: Final = (
     "code_firstlineno",
     "col_offset",  # None where the interpreter gives no columns
 )
-
-Frame: TypeAlias = "tuple[str, int, str, str, int, int | None]"
 
 
 def whole_frame(told: object) -> Frame:

@@ -14,18 +14,10 @@ from journal.events import MODE_GRAD
 from projections import cost, saved
 from projections.forward import Forward
 from projections.graph import BUFFER_READ, NOWHERE
+from projections.makers import fact
 from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
 from projections.rows import is_buffer
-from projections.tables import Column, Maker
-
-
-def fact(one: Callable[[Forward], Any]) -> Maker[Forward]:
-    """A column of the one row."""
-
-    def make(forward: Forward) -> Column:
-        return [one(forward)]
-
-    return make
+from projections.tables import Maker
 
 
 def of_course(name: str) -> Maker[Forward]:

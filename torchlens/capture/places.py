@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from journal.events import ClassDescribed
+from journal.events import ClassDescribed, Frame
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, span_of
 
@@ -29,8 +29,6 @@ DEEPEST: Final = 64
 
 MOST_TEXT: Final = 1 << 16
 """Characters of a docstring or a signature."""
-
-Frame = tuple[str, int, str, str, int, "int | None"]
 
 
 def is_own(code: CodeType) -> bool:

@@ -14,9 +14,10 @@ from typing import Any, Final
 import attrs
 
 from journal.errors import JournalError
+from journal.events import Frame
 from projections.call_facts import CallFacts, TensorFacts, call_facts, module_labels
-from projections.sites import Frame
 from torchlens.printable import printable
+from torchlens.reading.locations import location_of
 from torchlens.reading.view import View
 
 INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
@@ -193,14 +194,12 @@ def places_of(trace: View, frames: tuple[Frame, ...]) -> tuple[Place, ...]:
 
 
 def place_of(trace: View, frame: Frame) -> Place:
-    file, line, _, function, first_line, _ = frame
+    location = location_of(trace, frame)
     try:
-        text = trace.source_text(file, first_line, function)
+        text = location.call_line
     except JournalError:  # lost or damaged, as after a power cut
         text = None
-    lines = [] if text is None else text.split("\n")
-    at = line - first_line
-    return Place(file, line, function, lines[at].strip() if 0 <= at < len(lines) else None)
+    return Place(location.file, location.line_number, location.func_qualname, text)
 
 
 def label_at(trace: View, event: int) -> str | None:

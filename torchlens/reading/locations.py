@@ -11,7 +11,6 @@ from typing import Any, Final
 import attrs
 
 from projections.sites import FRAME
-from projections.syntax import parse
 from torchlens.reading.view import View
 
 __all__ = ["FuncCallLocation", "location_of"]
@@ -76,15 +75,13 @@ class FuncCallLocation:
     @property
     def func_signature(self) -> str | None:
         """Parameters of the function and what it returns, as the source has them; None for a lambda."""
-        text = self.source_text
-        found = None if text is None else parse(text.encode(), self.code_firstlineno, self.func_name)
+        found = self.trace.syntax_of(self.file, self.code_firstlineno, self.func_qualname)
         return None if found is None else found.signature
 
     @property
     def func_docstring(self) -> str | None:
         """What the function says of itself."""
-        text = self.source_text
-        found = None if text is None else parse(text.encode(), self.code_firstlineno, self.func_name)
+        found = self.trace.syntax_of(self.file, self.code_firstlineno, self.func_qualname)
         return None if found is None else found.docstring
 
     def around(self, count: int | None = None) -> tuple[list[str], int]:

@@ -15,6 +15,7 @@ from journal.errors import JournalError
 from journal.events import KeptTensor, Stamped, StreamId, StreamOpened
 from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
+from projections.syntax import Syntax
 from torchlens import collector
 from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
 from torchlens.reading.lookup import Found, Index
@@ -139,9 +140,20 @@ class View(ABC):
 
     def source_text(self, file: str, first_line: int, qualname: str) -> str | None:
         """The text of a function of the model as it was when it ran; None where it could not be read."""
-        for code in self.tables.forward.words.codes:
+        found = self.code_with_text(file, first_line, qualname)
+        source = None if found is None else self.tables.forward.words.codes[found].source
+        return None if source is None else bytes(self.journal.payload(self.stream, source)).decode(errors="replace")
+
+    def syntax_of(self, file: str, first_line: int, qualname: str) -> Syntax | None:
+        """What that text says; None where there is none, or it is not parsed (``projections.texts``)."""
+        found = self.code_with_text(file, first_line, qualname)
+        return None if found is None else self.tables.forward.texts.of(found)
+
+    def code_with_text(self, file: str, first_line: int, qualname: str) -> int | None:
+        """Number of the code of a function."""
+        for number, code in enumerate(self.tables.forward.words.codes):
             if (code.file, code.first_line, code.qualname) == (file, first_line, qualname) and code.source is not None:
-                return bytes(self.journal.payload(self.stream, code.source)).decode(errors="replace")
+                return number
         return None
 
     # -- payloads

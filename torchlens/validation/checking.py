@@ -152,13 +152,13 @@ class Checking:
             if judged.reason is not None:
                 return judged
         for version in self.replay.memory.versions_by(call):
-            described = self.replay.memory.describe(version.value)
+            described = self.replay.memory.describe(version)
             for position in call.written:
                 before = self.replay.memory.describe(call.inputs[position])
                 if described is None or before is None or before.storage != described.storage:
                     continue
                 if before.shape == described.shape:
-                    wanted, what = self.replay.value(version.value), self.name_of(version.value)
+                    wanted, what = self.replay.value(version), self.name_of(version)
                     judged = self.compare(made.tensors[position], wanted, what, varies=varies)
                     if judged.reason is not None:
                         return judged
