@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml Makefile
 	$(BIN)/python -m pip install -qq -e ".[dev]"
 	@touch $@
 
-demo: $(STAMP)  ## trace a small GPT-2 into demo/, read it back in another process
+demo: $(STAMP)  ## trace a small GPT-2 into demo/, check the capture, read it back in another process
 	$(BIN)/python tools/demo.py
 
 test: lint types  ## everything CI holds: lint, types, all tests

@@ -1,7 +1,7 @@
-"""Trace a small GPT-2 into a journal on disk, then read it back in another process, and hold it to its promises.
+"""Trace a small GPT-2 into a journal on disk, check the capture, and read it back in another process.
 
-    python tools/demo.py                 # both halves
-    python tools/demo.py --read PATH     # the second half alone, on any journal that holds one capture
+    python tools/demo.py                 # everything
+    python tools/demo.py --read PATH     # the reading alone, on any journal that holds one capture
 
 Leaves under ``demo/``, to look at: the journal itself, ``summary.txt``, ``ops.csv`` with one row per op
 and every column, and ``ops.html``, the main columns as a page.
@@ -61,14 +61,25 @@ def write() -> None:
     print(f"Traced {trace.num_ops} ops and {len(trace.module_calls)} module calls; the logits are bit for bit those of")
     trace.cleanup()
     print(f"the model without tracing. The journal has {size_of(JOURNAL) / 1e6:.1f} MB.\n")
+    check(model, tokens)
+
+
+def check(model: torch.nn.Module, tokens: torch.Tensor) -> None:
+    """Whether the forward was seen whole, and whether what was recorded of it is true."""
+    watched = tl.trace(model, tokens, save="none", capture=tl.CaptureOptions(verify_capture=True))
+    print(f"Every operator that torch ran was counted:\n{watched.health}\n")
+    watched.cleanup()
+    report = tl.validation.report(model, tokens)
+    print(f"Every call was made again, and each of its parents changed:\n{report.summary()}\n")
+    assert report
 
 
 def read(path: Path) -> None:
     trace = tl.load(path)
     summary = str(trace.summary())
-    print(summary)
+    print(f"{summary}\n\nWhere the work is: {work_of(trace)}")
     if (op := last_kept(trace)) is not None:
-        print(f"\n{op.label} ran in {' > '.join(op.modules) or 'the model itself'}")
+        print(f"{op.label} ran in {' > '.join(op.modules) or 'the model itself'}")
         shape, mean = tuple(op.out.shape), op.out.float().mean().item()
         print(f"and returned a tensor of shape {shape}, mean {mean:+.6f}, read from disk.")
     with tl.open_journal(path) as view:
@@ -82,6 +93,14 @@ def read(path: Path) -> None:
     rows = trace.ops.to_pandas()
     rows.to_csv(FOLDER / "ops.csv", index=False)
     (FOLDER / "ops.html").write_text(page_of(trace, summary, rows), encoding="utf-8")
+
+
+def work_of(trace: Any) -> str:
+    """The functions with the most FLOPs, and their share of the forward's."""
+    costs = {name: cost["forward"] for name, cost in trace.flops_by_op_type.items()}
+    most = sorted(costs, key=costs.__getitem__, reverse=True)[:3]
+    shares = (f"{name} {costs[name]} ({costs[name] / sum(costs.values()):.0%})" for name in most if costs[name])
+    return ", ".join(shares) or "no FLOPs"
 
 
 def last_kept(trace: Any) -> Any:
