@@ -177,6 +177,14 @@ ACCUMULATION: Final = (1 << 64) - 1
 """Sequence number of the nodes that gather a leaf's gradient; they are made when first asked for."""
 
 
+def memory_address(tensor: Tensor) -> int | None:
+    """Address of the tensor's memory, whatever object of torch owns it; None where it has none that is told."""
+    try:
+        return untyped_storage(tensor).data_ptr() or None
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
 MAKE_SUBCLASS: Final = "_make_subclass"
 """The static method of tensors that ``make_subclass`` is."""
 

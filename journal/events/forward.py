@@ -108,7 +108,7 @@ class ConstantSeen(Event):
 
     ``made_by`` is the class of its autograd node where it has one that this capture did not see made:
     then an unwatched call produced it during the forward or before. It is the function's name where another thread
-    called that during the forward.
+    called that during the forward, and ``unseen`` where it is only known that the tensor was made during the forward.
     """
 
     value: Value

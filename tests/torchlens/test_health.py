@@ -29,6 +29,16 @@ from torchlens.tensors import nonfinite_elements
 VERIFY = CaptureOptions(verify_capture=True)
 BARE_GELU = torch._C._nn.gelu  # a private way to a public function; found by its identity all the same
 
+
+class Kept:
+    """Keeps a function where nobody looks for one."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+
 QUIET = pytest.mark.filterwarnings(  # what torch says of its own ways
     "ignore:The PyTorch API of nested tensors", "ignore:.torch.jit", "ignore:Attempted to insert a get_attr"
 )
@@ -271,10 +281,10 @@ def test_an_unseen_tensor_hangs_on_what_its_autograd_node_comes_from() -> None:
     weight = nn.Parameter(torch.randn(4, 4))
 
     def forward(model: Calls, x: Tensor) -> Tensor:
-        made = model.bare[0](torch.tanh(x) @ model.weight)
+        made = model.bare.function(torch.tanh(x) @ model.weight)
         return made + 1
 
-    trace = tl.trace(Calls(forward, bare=[BARE_GELU], weight=weight), torch.randn(3, 4))
+    trace = tl.trace(Calls(forward, bare=Kept(BARE_GELU), weight=weight), torch.randn(3, 4))
     (unseen,) = trace.health.unseen_tensors
     assert trace.ops[unseen].opaque_reason == "made where no wrapper looks"
     assert trace.ops[unseen].parents == ("matmul_1_2",)
@@ -307,11 +317,11 @@ def test_a_capture_in_which_everything_was_seen_is_verified() -> None:
 
 def test_an_escape_is_told_with_operator_place_and_what_is_bound_there() -> None:
     def forward(model: Calls, x: Tensor) -> Tensor:
-        act = model.bare[0]
+        act = model.bare.function
         return act(x) + 1
 
     with torch.no_grad():
-        health = tl.trace(Calls(forward, bare=[BARE_GELU]), torch.ones(3, 4), capture=VERIFY).health
+        health = tl.trace(Calls(forward, bare=Kept(BARE_GELU)), torch.ones(3, 4), capture=VERIFY).health
     assert health.capture_verified is False
     assert "1 operator ran past the wrappers" in health.capture_verification_reason
     (escape,) = health.escape.diagnostics

@@ -55,6 +55,7 @@ from torchlens.capture.changing import Changed, ChangingKeeper
 from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of, running_statistics
 from torchlens.capture.keeping import Keeper
+from torchlens.capture.newborn import Newborn
 from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
 from torchlens.capture.wrap import CALLING_CODE
@@ -93,6 +94,12 @@ SHARES_OUTSIDE: Final = frozenset(("from_numpy", "as_tensor", "asarray", "frombu
 
 MAX_UNSEEN_NODES: Final = 256
 """How many unseen autograd nodes are followed back from one unseen tensor."""
+
+MAX_NUMBERED_ASKED: Final = 1024
+"""Of how many tensors, the newest first, it is asked whether an unseen one is on their memory."""
+
+UNSEEN: Final = "unseen"
+"""What a tensor is called that was made during the forward by what no wrapper and no autograd node tells of."""
 
 MAX_FUNCTIONS_TOLD: Final = 64
 """Most functions named of one thread."""
@@ -148,6 +155,7 @@ class Recorder:
         "_indexed",
         "_lasting",
         "_made",
+        "_newborn",
         "_node_values",
         "_numbered",
         "_param_storages",
@@ -215,6 +223,7 @@ class Recorder:
         self._buffer_by_id: dict[int, tuple[int, Tensor]] = {}
         self._buffer_versions: dict[int, int] = {}
         self._buffer_storages: dict[int, Tensor] = {}  # storage number -> the buffer that has it
+        self._newborn = Newborn()
         self._numbered: list[ref[Tensor]] = []  # what got a number on it, to be cleared if it lives on
         self._flight = flight
         self.leaving: Any = None  # why the forward is left at the next row
@@ -371,9 +380,23 @@ class Recorder:
             return stray.func_name, True, stray.inputs, stray.thread
         node = compat.node_of(tensor)
         if node is None or node in self.nodes:
+            if self._newborn.has(tensor):
+                return UNSEEN, True, self._on_same_memory(tensor), None
             return None, False, (), None
         inside = compat.made_since(node, self.first_node)
         return type(node).__name__, inside, self._sources(node) if inside else (), None
+
+    def _on_same_memory(self, tensor: Tensor) -> tuple[int, ...]:
+        """The newest value on the memory of a tensor that no call of ours returned; () where that is its own."""
+        address = compat.memory_address(tensor)
+        if address is None:
+            return ()
+        for held in itertools.islice(reversed(self._numbered), MAX_NUMBERED_ASKED):
+            other = held()
+            if other is not None and compat.memory_address(other) == address:
+                value = self.value_of(other)
+                return () if value is None else (value,)
+        return ()
 
     def _sources(self, node: Any) -> tuple[int, ...]:
         """The values that an unseen autograd node leads back to, as far as they are held."""

@@ -3,16 +3,19 @@
 ``from torch.nn.functional import gelu`` copies a reference into a module's globals, where replacing
 ``torch.nn.functional.gelu`` does not reach. Looked through: globals of imported modules (once each, again
 when their number changes), and of the model's classes and submodules (every time) the class attributes,
-method defaults and closures, and instance attributes.
+method defaults and closures, and instance attributes. In each of these places also what containers hold (a table of
+activations), and defaults and closures of functions, as far as ``DEEPEST`` and ``MOST_ITEMS`` go.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 import types
 import weakref
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -27,6 +30,15 @@ CALLABLES: Final = frozenset(
     (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 )
 
+TABLES: Final[frozenset[type]] = frozenset((dict, OrderedDict, defaultdict, list, tuple, types.SimpleNamespace))
+"""Containers that are looked into; instances of dataclasses and of plain classes are, too."""
+
+DEEPEST: Final = 3
+"""How many containers deep a function is found."""
+
+MOST_ITEMS: Final = 128
+"""Most items of a container that is looked into; a larger one is data."""
+
 OWN_PACKAGES: Final = frozenset(
     ("torch", "torchgen", "torchlens", "journal", "projections", "numpy", "pandas", "msgpack", "lmdb", "attr", "attrs")
 )
@@ -40,6 +52,9 @@ _global_hits: Final[dict[str, list[str]]] = {}  # module name -> global names th
 _class_parts: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKeyDictionary()
 # Names of the methods of a class whose globals are no imported module's, as those of a file run by hand.
 _class_strays: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKeyDictionary()
+
+_simple: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
+"""Whether the attributes of a class's instances are looked at as those of a container."""
 
 
 class Sweep:
@@ -101,10 +116,12 @@ class Sweep:
             for name in names.keys() - OWN_ATTRIBUTES:
                 value = names[name]
                 known = type(value)
-                if known in KINDS:
+                if known in SIMPLE:
+                    continue
+                found = found or known in KINDS or known in TABLES
+                if self._hit(value):
                     found = True
-                    if self._hit(value):
-                        self._in_mapping(names, [name])
+                    self._in_mapping(names, [name])
             classes[kind] = not found and compat.is_torchs_own(kind)
         for base in dict.fromkeys(base for kind in classes for base in kind.__mro__):
             if base is not object and base.__module__.partition(".")[0] not in OWN_PACKAGES:
@@ -118,19 +135,46 @@ class Sweep:
             names = plain.__globals__
             self._in_mapping(names, [name for name in plain.__code__.co_names if self._hit(names.get(name))])
 
-    def _hit(self, value: Any) -> bool:
+    def _hit(self, value: Any, depth: int = 0) -> bool:
+        """Whether this is a function to exchange, or holds one."""
         kind = type(value)
-        if kind in CALLABLES:
-            return id(value) in self._wrapped
-        return kind in (types.MethodType, functools.partial) and self.replacement(value) is not None
+        if kind in CALLABLES and id(value) in self._wrapped:
+            return True
+        if kind is types.FunctionType:
+            return id(value) not in self._wrappers and self._holds(value, depth)
+        if kind in (types.MethodType, functools.partial):
+            return self.replacement(value) is not None
+        return depth < DEEPEST and any(self._hit(item, depth + 1) for _, item in _items(value))
 
-    def _in_mapping(self, names: dict[str, Any], hits: list[str]) -> None:
+    def _in_mapping(self, names: dict[str, Any], hits: Iterable[str]) -> None:
         for name in hits:
             original = names.get(name)
-            made = self.replacement(original)
+            made = self._exchanged(original)
             if made is not None:
                 names[name] = made
                 self._undo.append(functools.partial(_exchange, names, name, made, original))
+
+    def _exchanged(self, value: Any, depth: int = 0) -> Any:
+        """What to put in the place of ``value``; None to leave it, which may have been changed within."""
+        made = self.replacement(value)
+        if made is not None or depth == DEEPEST:
+            return made
+        if type(value) is types.FunctionType:
+            if id(value) not in self._wrappers:
+                self._in_function(value, depth)
+            return None
+        if type(value) is tuple:
+            parts = [self._exchanged(item, depth + 1) for _, item in _items(value)]
+            if all(part is None for part in parts):
+                return None
+            return tuple(old if new is None else new for old, new in zip(value, parts, strict=True))
+        holder: Any = value if isinstance(value, dict | list) else getattr(value, "__dict__", None)
+        for key, item in list(_items(value)):
+            new = self._exchanged(item, depth + 1)
+            if new is not None:
+                holder[key] = new
+                self._undo.append(functools.partial(_exchange, holder, key, new, item))
+        return None
 
     def _over_class(self, kind: type) -> None:
         for name, value in list(vars(kind).items()):
@@ -138,6 +182,11 @@ class Sweep:
             if type(plain) in CALLABLES and id(plain) in self._wrapped:
                 setattr(kind, name, staticmethod(self._wrapped[id(plain)]))
                 self._undo.append(functools.partial(setattr, kind, name, value))
+            elif type(plain) in TABLES and self._hit(plain):
+                made = self._exchanged(plain)
+                if made is not None:
+                    setattr(kind, name, made)
+                    self._undo.append(functools.partial(setattr, kind, name, value))
         parts = _class_parts.get(kind)
         if parts is None:
             parts = _class_parts[kind] = [name for name, method in _methods(kind) if self._holds(method)]
@@ -153,20 +202,29 @@ class Sweep:
                     names, [used for used in methods[name].__code__.co_names if self._hit(names.get(used))]
                 )
 
-    def _holds(self, method: types.FunctionType) -> bool:
+    def _holds(self, method: types.FunctionType, depth: int = 0) -> bool:
+        if depth == DEEPEST or not (method.__defaults__ or method.__kwdefaults__ or method.__closure__):
+            return False
         values = (*(method.__defaults__ or ()), *(method.__kwdefaults__ or {}).values())
-        return any(map(self._hit, values)) or any(self._hit(value) for _, value in _cells(method))
+        held = (*values, *(value for _, value in _cells(method)))
+        return any(self._hit(value, depth + 1) for value in held)
 
-    def _in_function(self, method: types.FunctionType) -> None:
+    def _in_function(self, method: types.FunctionType, depth: int = 0) -> None:
         defaults, named = method.__defaults__, method.__kwdefaults__
-        if defaults and any(map(self._hit, defaults)):
-            method.__defaults__ = tuple(self.replacement(value) or value for value in defaults)
+        new = [self._exchanged(value, depth + 1) for value in defaults or ()]
+        if any(made is not None for made in new):
+            method.__defaults__ = tuple(
+                old if made is None else made for old, made in zip(defaults or (), new, strict=True)
+            )
             self._undo.append(functools.partial(setattr, method, "__defaults__", defaults))
-        if named and any(map(self._hit, named.values())):
-            method.__kwdefaults__ = {name: self.replacement(value) or value for name, value in named.items()}
+        by_name = {name: self._exchanged(value, depth + 1) for name, value in (named or {}).items()}
+        if any(made is not None for made in by_name.values()):
+            method.__kwdefaults__ = {
+                name: old if by_name[name] is None else by_name[name] for name, old in (named or {}).items()
+            }
             self._undo.append(functools.partial(setattr, method, "__kwdefaults__", named))
         for cell, value in _cells(method):
-            made = self.replacement(value)
+            made = self._exchanged(value, depth + 1)
             if made is not None:
                 cell.cell_contents = made
                 self._undo.append(functools.partial(setattr, cell, "cell_contents", value))
@@ -198,13 +256,43 @@ class Sweep:
             names[name] = self._wrappers[id(value)]
 
 
-def _exchange(names: dict[str, Any], name: str, made: Any, original: Any) -> None:
+def _exchange(names: Any, name: Any, made: Any, original: Any) -> None:
     """Put the original back, unless someone has put something else there meanwhile."""
-    if names.get(name) is made:
-        names[name] = original
+    with contextlib.suppress(LookupError):  # the container has become shorter
+        if names[name] is made:
+            names[name] = original
 
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Keys and items of a container of functions; none of a large one, and of what is no container."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return enumerate(value) if len(value) <= MOST_ITEMS else ()
+    held = value if kind in TABLES and isinstance(value, dict) else _attributes(value, kind)
+    return held.items() if held and len(held) <= MOST_ITEMS else ()
+
+
+def _attributes(value: Any, kind: type) -> dict[str, Any] | None:
+    """Attributes of a simple object: a namespace, an instance of a dataclass or of a plain class with ``__call__``."""
+    simple = _simple.get(kind)
+    if simple is None:
+        simple = kind is types.SimpleNamespace or dataclasses.is_dataclass(kind) or _calls_by_itself(kind)
+        _simple[kind] = simple
+    return getattr(value, "__dict__", None) if simple and not isinstance(value, type) else None
+
+
+def _calls_by_itself(kind: type) -> bool:
+    package = vars(kind).get("__module__")
+    if type(package) is not str or package.partition(".")[0] in OWN_PACKAGES or issubclass(kind, nn.Module):
+        return False
+    return type(vars(kind).get("__call__")) is types.FunctionType
+
+
+SIMPLE: Final = frozenset((int, float, str, bool, type(None), torch.dtype, torch.device, torch.Size, torch.Tensor))
+"""What an attribute of a module is mostly."""
 
 KINDS: Final = CALLABLES | {types.MethodType, functools.partial}
+"""What an attribute of a module may be that is a function."""
 
 
 def _is_imported(method: types.FunctionType) -> bool:

@@ -40,6 +40,7 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "replay_memory_unknown": "the memory of a parent was exchanged or written in a way that no event tells in full",
         "uninitialized_memory": "the call returns memory as it happens to be; its form alone is compared",
         "tensor_not_dense": "the parent has no strided memory of its own in which to put other values",
+        "made_unseen": "the tensor was made where no wrapper looks; what it was made of is not known",
         "nothing_else_is_safe": "the parent holds indexes, counts or parameters of a distribution, all alike, and "
         "others might not be checked",
     }

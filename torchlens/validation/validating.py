@@ -293,6 +293,8 @@ def call_checks(
         checking = Checking(replay, names_of(trace), atol=atol, rtol=rtol)
         for call in replay.memory.executed():
             yield from checking.of(call)
+    for label in trace.health.unseen_tensors:
+        yield Check("reexecution", label, None, None, "skipped", "made_unseen")
 
 
 def names_of(trace: Trace) -> Callable[[int], str]:
