@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
+from types import CodeType
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -461,6 +462,19 @@ def transforms() -> Iterator[tuple[Any, str, Gives]]:
         if hasattr(torch.func, name):
             yield torch.func, name, gives
     yield torch, "vmap", "function"
+
+
+def transform_codes() -> dict[CodeType, str]:
+    """Code of the functions that the transforms give, with the name of the first transform that gives such a one."""
+    found: dict[CodeType, str] = {}
+    for _, name, gives in transforms():
+        if gives == "function":
+            found.setdefault(getattr(torch.func, name)(_identity).__code__, name)
+    return found
+
+
+def _identity(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def nested_functions() -> tuple[str, ...]:

@@ -136,3 +136,29 @@ def test_constants_that_were_there_before_are_no_finding(collects: bool) -> None
 
 
 GLOBAL = torch.full((3,), 2.0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, at its first jvp
+@pytest.mark.parametrize(
+    ("transform", "label"),
+    [
+        (torch.func.grad, "grad_1_1"),
+        (torch.vmap, "vmap_1_1"),
+        (torch.func.functionalize, "functionalize_1_1"),
+        (torch.func.jacrev, "jacrev_1_1"),
+        (torch.func.hessian, "jacfwd_1_1"),
+    ],
+)
+@pytest.mark.parametrize("held", [True, False])
+def test_a_function_that_a_transform_gave_before_is_one_opaque_op(transform: Any, label: str, held: bool) -> None:
+    def scalar(x: Tensor) -> Tensor:
+        return (x.sin() * 2).sum()
+
+    made = transform(scalar)
+    model = Model(lambda m, x: made(x)) if held else made
+    trace = tl.trace(model, torch.ones(3))
+    assert trace.ops.labels[:2] == ("input_1", label)
+    assert trace.ops[label].parents == ("input_1",)
+    assert trace.health.opaque_ops == (label,)
+    assert tl.validate(model, torch.ones(3))
+    assert transform is not torch.func.grad or torch.equal(made(torch.zeros(3)), torch.full((3,), 2.0))

@@ -69,7 +69,8 @@ class Sweep:
         """What to put in the place of ``value``; None to leave it."""
         kind = type(value)
         if kind in CALLABLES:
-            return self._wrapped.get(id(value))
+            made = self._wrapped.get(id(value))
+            return wrappers().transformed(value) if made is None and kind is types.FunctionType else made
         if kind is types.MethodType and _is_function_apply(value):
             return value.__self__.apply
         if kind is functools.partial:
@@ -127,8 +128,10 @@ class Sweep:
             if base is not object and base.__module__.partition(".")[0] not in OWN_PACKAGES:
                 self._over_class(base)
 
-    def over_function(self, fn: Callable[..., Any]) -> None:
-        """A plain function that is captured like a model."""
+    def over_function(self, names: dict[str, Any], name: str) -> None:
+        """A plain function that is captured like a model; one that a transform gave is exchanged itself."""
+        self._in_mapping(names, [name])
+        fn = names[name]
         plain = getattr(fn, "__func__", fn)
         if isinstance(plain, types.FunctionType):
             self._in_function(plain)
@@ -141,7 +144,9 @@ class Sweep:
         if kind in CALLABLES and id(value) in self._wrapped:
             return True
         if kind is types.FunctionType:
-            return id(value) not in self._wrappers and self._holds(value, depth)
+            if id(value) in self._wrappers:
+                return False
+            return self._holds(value, depth) or wrappers().transformed(value) is not None
         if kind in (types.MethodType, functools.partial):
             return self.replacement(value) is not None
         return depth < DEEPEST and any(self._hit(item, depth + 1) for _, item in _items(value))

@@ -9,7 +9,7 @@ import functools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, Protocol, TypeAlias
 
 import torch
@@ -103,6 +103,7 @@ class Wrappers:
         self._spaces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...]]] = []
         self._methods: list[tuple[type, str, Any, Any]] = []  # owner, name, wrapper, original or MISSING
         self.installed = False
+        self._codes_of_transforms = compat.transform_codes()
         self._find()
 
     def _find(self) -> None:
@@ -177,6 +178,16 @@ class Wrappers:
             self._space(names, pairs)
         if compat.JAGGED is not None:  # what its Python code computes with are not the tensors of the model
             self._method(compat.JAGGED, "__torch_function__", _unwatched_class_method(compat.JAGGED))
+
+    @functools.cached_property
+    def _transform_codes(self) -> dict[CodeType, Function]:
+        known = {function.func_name: function for function in self.functions if function.opaque == functions.TRANSFORM}
+        return {code: known[name] for code, name in self._codes_of_transforms.items()}
+
+    def transformed(self, value: FunctionType) -> Callable[..., Any] | None:
+        """A function that a transform gave before the capture, as one given during it would be; None for another."""
+        function = self._transform_codes.get(value.__code__)
+        return None if function is None else _applied_later(function, value, ())
 
     def _opaque(
         self,

@@ -397,7 +397,7 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
         sweep.over_globals()
         sweep.over_model(described.modules)
         if isinstance(request.model, FunctionModel):
-            sweep.over_function(request.model.fn)
+            sweep.over_function(vars(request.model), "fn")
         instrumented.install()
         handlers.install()
         yield instrumented
