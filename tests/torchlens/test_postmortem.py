@@ -19,6 +19,7 @@ import torchlens as tl
 from journal.events import FunctionSeen, OpExecuted, OpLeft, OpRaised, OpStarted
 from tests.nursery import Job, Nursery
 from tests.programs import ROOT, run
+from tests.torchlens.models import Double
 from torchlens.cli import main
 from torchlens.journals.ending import Postmortem
 
@@ -354,16 +355,6 @@ def test_shapes_are_told_also_of_tensors_that_nothing_led_to_yet(tmp_path: Path)
 # Announcements -----------------------------------------------------------------------------------------------
 
 
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad * 2
-
-
 class Every(nn.Module):
     """A call of every kind that is watched."""
 
@@ -374,7 +365,7 @@ class Every(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(F.relu(x))
-        x = Doubled.apply(x) + torch.ops.aten.sigmoid(x)
+        x = Double.apply(x) + torch.ops.aten.sigmoid(x)
         x = torch.vmap(torch.sin)(x).T.data.mT
         x.add_(1).unsqueeze_(0)
         x[0, 0] = 3
@@ -416,7 +407,9 @@ def test_every_call_is_announced_and_ends_before_the_one_around_it(tmp_path: Pat
                 ended.add(OpLeft)
     assert open_calls == []
     assert ended == {OpExecuted, OpRaised, OpLeft}
-    assert {f"{__name__}.Doubled", "torch.func.vmap", "torch.Tensor.T", "torch.Tensor.__setitem__"} <= set(names)
+    assert {f"{Double.__module__}.Double", "torch.func.vmap", "torch.Tensor.T", "torch.Tensor.__setitem__"} <= set(
+        names
+    )
     trace.cleanup()
 
 

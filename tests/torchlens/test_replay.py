@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal.events import template as tag
 from projections.memory import Executed
+from tests.torchlens.models import Double, calls_of, refusal
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.template import encode
 from torchlens.errors import ReplayRefused
@@ -22,19 +23,6 @@ from torchlens.reading.values import python_value
 from torchlens.replay.arguments import argument
 from torchlens.replay.replaying import Replay
 from torchlens.replay.restoring import ParameterBefore, Spot, cells_of, laid_out, may_overlap
-
-
-def replay_of(trace: tl.Trace) -> Replay:
-    def known(number: int) -> ParameterBefore | None:
-        found = trace.handles.parameter(number)  # type: ignore[union-attr]  # a live trace
-        return None if found is None else ParameterBefore(found.detach().clone(), 0, found.requires_grad)
-
-    return Replay(trace, known)
-
-
-def calls_of(model: Callable[..., Any], *args: Tensor, **options: Any) -> tuple[Replay, list[Executed]]:
-    replay = replay_of(tl.trace(model, list(args), **options))
-    return replay, list(replay.memory.executed())
 
 
 def again(replay: Replay, call: Executed) -> list[Tensor]:
@@ -292,25 +280,9 @@ def test_a_conjugate_view_stays_one() -> None:
 # -- refusals
 
 
-def refusal(act: Callable[[], Any]) -> str:
-    with pytest.raises(ReplayRefused) as caught:
-        act()
-    return caught.value.code
-
-
-class Double(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0] * 2
-
-
 def test_a_call_that_was_not_watched_inside_is_refused() -> None:
     replay, (call,) = calls_of(Double.apply, torch.ones(2))
-    assert refusal(lambda: again(replay, call)) == "replay_call_opaque"
+    assert refusal(lambda: again(replay, call), ReplayRefused) == "replay_call_opaque"
 
 
 @pytest.mark.parametrize(
@@ -328,7 +300,9 @@ def test_a_call_that_was_not_watched_inside_is_refused() -> None:
 )
 def test_a_function_is_found_in_closed_lists_alone(path: str) -> None:
     replay, (call,) = calls_of(torch.relu, torch.ones(2))
-    assert refusal(lambda: replay.function(call._replace(func_qualname=path))) == "replay_function_unknown"
+    assert (
+        refusal(lambda: replay.function(call._replace(func_qualname=path)), ReplayRefused) == "replay_function_unknown"
+    )
 
 
 LOST: Sequence[Any] = [
@@ -354,16 +328,16 @@ LOST: Sequence[Any] = [
 
 @pytest.mark.parametrize("template", LOST, ids=str)
 def test_an_argument_that_was_not_kept_is_refused(template: Any) -> None:
-    assert refusal(lambda: argument(template, iter(()))) == "replay_argument_lost"
+    assert refusal(lambda: argument(template, iter(())), ReplayRefused) == "replay_argument_lost"
 
 
 def test_a_value_that_was_not_kept_is_refused() -> None:
     replay, calls = calls_of(lambda x: torch.relu(x + 1), torch.ones(2), save="relu_1_2")
-    assert refusal(lambda: replay.inputs(calls[1])) == "replay_value_not_kept"
-    assert refusal(lambda: replay.value(99)) == "replay_value_not_kept"
+    assert refusal(lambda: replay.inputs(calls[1]), ReplayRefused) == "replay_value_not_kept"
+    assert refusal(lambda: replay.value(99), ReplayRefused) == "replay_value_not_kept"
     replay, (call,) = calls_of(nn.Linear(2, 2), torch.ones(2))
     replay.parameter = lambda number: None  # type: ignore[misc]  # as for a capture of another process
-    assert refusal(lambda: replay.inputs(call)) == "replay_value_not_kept"
+    assert refusal(lambda: replay.inputs(call), ReplayRefused) == "replay_value_not_kept"
 
 
 def test_memory_that_a_parameter_was_put_on_is_refused() -> None:
@@ -377,4 +351,4 @@ def test_memory_that_a_parameter_was_put_on_is_refused() -> None:
             return x * self.w
 
     replay, calls = calls_of(Exchanges(), torch.ones(2))
-    assert refusal(lambda: replay.inputs(calls[-1])) == "replay_memory_unknown"
+    assert refusal(lambda: replay.inputs(calls[-1]), ReplayRefused) == "replay_memory_unknown"

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from projections import invariants
 from projections.memory import Executed
-from tests.torchlens.test_replay import Double, calls_of, replay_of
+from tests.torchlens.models import Double, calls_of, refusal, replay_of
 from torchlens import api
 from torchlens.bits import same_bits
 from torchlens.capture.recorder import Recorder
@@ -646,23 +646,19 @@ def test_every_reason_is_explained_on_the_page_in_the_words_of_the_code() -> Non
 # -- refusals
 
 
-def refused(act: Callable[[], Any]) -> str:
-    with pytest.raises(ConfigurationError) as caught:
-        act()
-    return caught.value.code
-
-
 def test_an_unknown_scope_is_refused() -> None:
-    assert refused(lambda: tl.validate(torch.tanh, ROWS, scope="nonsense")) == "validation_scope_unknown"  # type: ignore[arg-type]  # the point
+    unknown: Any = "nonsense"
+    code = refusal(lambda: tl.validate(torch.tanh, ROWS, scope=unknown), ConfigurationError)
+    assert code == "validation_scope_unknown"
 
 
 @pytest.mark.parametrize("scope", ["backward", "intervention", "receptive_field"])
 def test_a_scope_that_comes_later_is_refused(scope: Any) -> None:
-    assert refused(lambda: tl.validate(torch.tanh, ROWS, scope=scope)) == "option_not_available"
+    assert refusal(lambda: tl.validate(torch.tanh, ROWS, scope=scope), ConfigurationError) == "option_not_available"
 
 
 def test_a_lazy_model_that_has_not_run_is_refused() -> None:
     model = nn.LazyLinear(3)
-    assert refused(lambda: tl.validate(model, ROWS)) == "validation_model_uninitialized"
+    assert refusal(lambda: tl.validate(model, ROWS), ConfigurationError) == "validation_model_uninitialized"
     model(ROWS)
     assert tl.validate(model, ROWS)
