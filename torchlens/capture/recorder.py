@@ -431,11 +431,8 @@ class Recorder:
 
     def _resident_storage(self, tensor: Tensor) -> int | None:
         """Storage number of a tensor that outlives the forward, so that its address stays its own."""
-        if tensor.is_nested:
-            return None
-        try:
-            address = _storage_address(tensor)
-        except RuntimeError:
+        address = None if tensor.is_nested else compat.storage_or_none(tensor)
+        if address is None:
             return None
         number = self._resident_storages.get(address)
         if number is None:

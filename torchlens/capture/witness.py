@@ -425,14 +425,14 @@ def bindings(frame: FrameType | None, bare: Mapping[int, Function]) -> Iterator[
     for _ in range(LOOKED_THROUGH):
         if frame is None or frame.f_code is Recorder.module_called.__code__:
             return
-        for name, value in places(frame):
+        for name, value in nameable(frame):
             function = bare.get(id(value.func if type(value) is functools.partial else value))
             if function is not None:
                 yield f"{name} in {frame.f_code.co_filename}", function
         frame = frame.f_back
 
 
-def places(frame: FrameType) -> Iterator[tuple[str, Any]]:
+def nameable(frame: FrameType) -> Iterator[tuple[str, Any]]:
     """What the code of a frame can name: its locals and their attributes, its globals, and what is in their modules."""
     names = frame.f_code.co_names
     for name, value in list(frame.f_locals.items()):
