@@ -265,7 +265,7 @@ def top_k(
     """
     if type(k) is not int or k < 0:
         raise criterion(f"k={k!r} is no number of elements", "pass a whole number, 0 or more")
-    return TopK(population_argument(within, "top_k"), by_argument(by), k, bool(largest))
+    return TopK(population_argument(within, "top_k"), by_argument(by), k, side_argument(largest))
 
 
 def top_fraction(
@@ -288,7 +288,7 @@ def top_fraction(
     """
     if not is_number(fraction) or not 0 <= fraction <= 1:
         raise criterion(f"fraction={fraction!r} is no share of a whole", "pass a number from 0 to 1")
-    return TopFraction(population_argument(within, "top_fraction"), by_argument(by), fraction, bool(largest))
+    return TopFraction(population_argument(within, "top_fraction"), by_argument(by), fraction, side_argument(largest))
 
 
 def threshold(
@@ -328,6 +328,12 @@ def by_argument(given: object) -> By:
     raise criterion(
         f"by={given!r} names no order", 'pass "value", "abs", or something with scores_of(site), a tensor of scores'
     )
+
+
+def side_argument(given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    raise criterion(f"largest={given!r} says neither the greatest nor the smallest", "pass True or False")
 
 
 def is_number(given: object) -> bool:

@@ -156,6 +156,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "selector_subtraction_operand_invalid": "SelectorTypeError",
         "site_ambiguous": "SiteAmbiguityError",
         "site_fanout_exceeded": "SiteAmbiguityError",
+        "site_names_collide": "SiteAmbiguityError",
         "site_query_type_invalid": "SelectionError",
         "site_table_empty": "SelectionError",
         "stop_after_names_no_op": "ConfigurationError",

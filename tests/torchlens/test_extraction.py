@@ -46,7 +46,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     [
         ("mul_1_3", ["mul_1_3"]),
         (tl.func("relu"), ["relu_1_2:1", "relu_1_2:2"]),
-        (["sigmoid_1_13", "first:2"], ["relu_1_2:2", "sigmoid_1_13"]),
+        (["sigmoid_1_13", "relu_1_2:2"], ["relu_1_2:2", "sigmoid_1_13"]),
         (
             [tl.module("first"), "linear_1_1:1", tl.func("linear")],
             "linear_1_1:1 relu_1_2:1 linear_1_1:2 relu_1_2:2".split(),
@@ -128,3 +128,37 @@ def test_a_site_that_is_not_one_is_refused(ask: Any, code: str) -> None:
     assert refused.value.code == code
     if code == "selection_unresolvable":
         assert refused.value.fields["reason"] == "site_not_in_trace"
+
+
+def test_every_site_is_there_whatever_it_looks_like() -> None:
+    def of(name: str) -> Any:
+        return tl.where(lambda op: op.func_name == name)
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    assert list(tl.extract(model, torch.ones(1, 2), [of("relu"), of("linear")])) == ["linear_1_1", "relu_1_2"]
+    assert list(tl.extract(model, torch.ones(1, 2), {1: "0", "1": "1"})) == [1, "1"]
+
+
+def test_what_a_text_names_is_found_by_the_text() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+    assert list(tl.extract(model, torch.ones(1, 2), ["1", "0", "1", tl.func("relu")])) == ["0", "1", "relu_1_2"]
+
+
+class Confusing(torch.nn.Module):
+    """A module is called as the label of another op is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_module("a:2_1_2", torch.nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        double = type("a:2", (torch.autograd.Function,), {"forward": staticmethod(lambda ctx, x: x * 2)})
+        made: Tensor = double.apply(getattr(self, "a:2_1_2")(x))
+        return made
+
+
+def test_one_name_does_not_stand_for_two_sites() -> None:
+    assert list(tl.extract(Confusing(), X, ["a:2_1_2"])) == ["a:2_1_2"]
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.extract(Confusing(), X, ["a:2_1_2", tl.func("a:2")])
+    assert refused.value.code == "site_names_collide"

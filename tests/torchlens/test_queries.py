@@ -252,3 +252,36 @@ def test_values_are_not_asked_for_while_the_model_runs(argument: str, selector: 
     assert refused.value.code == "selector_reads_values"
     with pytest.raises(tl.errors.SelectionError):
         mlp_trace()[tl.preceded_by(selector)]
+
+
+NUMBERS = st.one_of(
+    st.integers(-(2**65), 2**65), st.floats(allow_nan=False), st.sampled_from([2**53 + 1, 2**63, 10**400, 128, -1, 256])
+)
+DTYPES = (torch.int8, torch.uint8, torch.int64, torch.bool, torch.uint16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(DTYPES), NUMBERS, NUMBERS)
+def test_a_bound_is_compared_as_python_compares_numbers(dtype: torch.dtype, above: float, below: float) -> None:
+    values = torch.tensor([-(2**63), -128, -1, 0, 1, 127, 200, 2**24, 2**53 + 1, 2**63 - 1]).to(dtype)
+    trace = tl.trace(lambda x: x.clone(), values)
+    (site,) = trace[tl.threshold(tl.func("clone"), above=above, below=below)]
+    right = [place for place, number in enumerate(values.tolist()) if above < number < below]
+    assert site.mask.flatten().nonzero().flatten().tolist() == right
+
+
+def test_whole_numbers_and_floats_rank_as_what_they_are() -> None:
+    trace = tl.trace(
+        lambda x, y: (x.clone(), y.clone()), [torch.tensor([2**53 + 1, -(2**63)]), torch.tensor([2.0**53])]
+    )
+    (first, second) = trace[tl.top_k(tl.func("clone"), k=1)]
+    assert (int(first.mask.sum()), int(second.mask.sum())) == (1, 0)
+    (site,) = trace[tl.top_k(tl.label("clone_1_1"), k=1, by="abs")]
+    assert site.mask.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("make", [tl.top_k, tl.top_fraction])
+def test_the_side_to_rank_from_is_a_bool(make: Any) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        make(largest="no")
+    assert refused.value.code == "selection_unresolvable"

@@ -1,16 +1,18 @@
 """The elements of kept activations compared by value: the greatest so many, and those beyond a bound.
 
 Reads  one site at a time, so that the memory it takes is that of one activation and of the candidates.
-Rule   a ranking is exact: in 64-bit integers where all values are whole, else in double precision, which holds every
-       narrower float. A bound is compared as torch does, so that the mask is that of ``op.out > above``. NaN never
-       ranks.
+Rule   numbers are compared exactly, as Python compares them, with each other and with bounds: whole ones in 64-bit
+       integers, floats in double precision, which holds every narrower float, and both as what they are. NaN never
+       ranks. The magnitude of -2**63 counts as that of its successor.
 Not    which sites are compared, or what the answer is combined with (projections.queries).
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -56,52 +58,38 @@ class Values:
         return sum(int(numbers.isnan().logical_not_().sum()) for _, _, numbers in self.each(population, by))
 
     def first(self, population: Choice, number: int, by: By, *, largest: bool) -> Mapping[int, Mask]:
-        if number == 0:
-            return dict.fromkeys(population, array("q"))
-        best: list[Tensor] = []
-        for _, _, numbers in self.each(population, by):
-            ranked = numbers[numbers.isnan().logical_not_()]
-            best.append(torch.topk(ranked, min(number, len(ranked)), largest=largest, sorted=False).values)
-        bar = torch.topk(joined(best), number, largest=largest).values[-1]
-        better: dict[int, Tensor] = {}
-        level: dict[int, Tensor] = {}
-        for row, positions, own in self.each(population, by):
-            numbers = own.to(bar.dtype)
-            better[row] = positions[numbers > bar if largest else numbers < bar]
-            level[row] = positions[numbers == bar][:number]
-        left = number - sum(map(len, better.values()))
-        made: dict[int, Mask] = {}
-        for row, positions in better.items():
-            equal = level[row][:left]
-            left -= len(equal)
-            made[row] = self.mask(row, torch.cat((positions, equal)).sort().values)
-        return made
+        chosen: dict[int, list[int]] = {row: [] for row in population}
+        if number:
+            pools = {dtype: Pool(number, largest=largest) for dtype in (torch.int64, torch.float64)}
+            for row, positions, numbers in self.each(population, by):
+                pools[numbers.dtype].add(row, positions, numbers)
+            found = [element for pool in pools.values() for element in pool.best()]
+            sign = -1 if largest else 1
+            found.sort(key=lambda element: (sign * element[0], element[1:]))
+            for _, row, position in found[:number]:
+                chosen[row].append(position)
+        return {row: self.mask(row, sorted(positions)) for row, positions in chosen.items()}
 
     def beyond(self, population: Choice, above: float | None, below: float | None, by: By) -> Mapping[int, Mask]:
         made: dict[int, Mask] = {}
-        for row, positions, numbers in self.each(population, by, ranked=False):
+        for row, positions, numbers in self.each(population, by):
             inside = numbers.isnan().logical_not_()
             if above is not None:
-                inside &= numbers > above
+                inside &= greater(numbers, above)
             if below is not None:
-                inside &= numbers < below
-            made[row] = self.mask(row, positions[inside])
+                inside &= less(numbers, below)
+            made[row] = self.mask(row, positions[inside].tolist())
         return made
 
-    def mask(self, row: int, positions: Tensor) -> Mask:
+    def mask(self, row: int, positions: list[int]) -> Mask:
         if len(positions) == torch.Size(self.trace.table("ops").value("shape", row)).numel():
             return ALL
-        return array("q", positions.tolist())
+        return array("q", positions)
 
-    def each(self, population: Choice, by: By, *, ranked: bool = True) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Each site of a population: its row, and positions and numbers of the elements that count.
-
-        With ``ranked``, the numbers are such that those of different sites compare exactly.
-        """
+    def each(self, population: Choice, by: By) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Each site of a population: its row, and positions and numbers of the elements that count."""
         for row, mask in population.items():
             numbers = self.numbers(row, by)
-            if ranked:
-                numbers = numbers.to(torch.float64 if numbers.is_floating_point() else torch.int64)
             if isinstance(mask, Whole):
                 yield row, torch.arange(len(numbers)), numbers
             else:
@@ -122,9 +110,15 @@ class Values:
             )
         with torch.no_grad():
             flat = tensor.detach().reshape(-1).cpu()
-            if flat.is_floating_point() and flat.element_size() == 1:
-                flat = flat.float()  # torch does not compare such short floats
-            flat = flat.abs() if by == "abs" and flat.dtype != torch.bool else flat
+            if flat.dtype == torch.uint64:
+                raise unresolvable(
+                    "value_criterion_invalid",
+                    f"the elements of {label!r} are uint64, which torch does not compare",
+                    "leave it out of within=",
+                    label=label,
+                )
+            if flat.is_complex() and by == "abs":
+                flat = flat.abs()
             if flat.is_complex():
                 raise unresolvable(
                     "value_criterion_invalid",
@@ -132,7 +126,10 @@ class Values:
                     'compare them by="abs"',
                     label=label,
                 )
-            return flat
+            wide = flat.to(torch.float64 if flat.is_floating_point() else torch.int64)
+            if by != "abs":
+                return wide
+            return wide.abs() if wide.is_floating_point() else wide.clamp(min=-MOST).abs()  # -2**63 has no magnitude
 
     def scored(self, row: int, by: Scores | str) -> Tensor | None:
         """A site's scores; None where it has none."""
@@ -151,8 +148,80 @@ class Values:
         return scores
 
 
-def joined(numbers: list[Tensor]) -> Tensor:
-    """All numbers in one tensor: whole ones as they are, else in double precision."""
-    if all(part.dtype == torch.int64 for part in numbers):
-        return torch.cat(numbers)
-    return torch.cat([part.double() for part in numbers])
+class Pool:
+    """The best elements met so far, of one dtype: a number of them, and for a while some more."""
+
+    def __init__(self, number: int, *, largest: bool) -> None:
+        self.number = number
+        self.largest = largest
+        self.parts: list[tuple[Tensor, Tensor, Tensor]] = []  # numbers, rows and positions
+        self.size = 0
+        self.bar: Tensor | None = None  # what is no better comes too late
+
+    def add(self, row: int, positions: Tensor, numbers: Tensor) -> None:
+        if self.bar is not None:
+            kept = numbers > self.bar if self.largest else numbers < self.bar
+        elif numbers.is_floating_point():
+            kept = numbers.isnan().logical_not_()
+        else:
+            kept = None
+        if kept is not None:
+            numbers, positions = numbers[kept], positions[kept]
+        if len(numbers):
+            self.parts.append((numbers, torch.full_like(positions, row), positions))
+            self.size += len(numbers)
+            if self.size > 2 * self.number + SLACK:
+                self.prune()
+
+    def prune(self) -> None:
+        """Keep the best; of equal ones those that came first."""
+        numbers, rows, positions = map(torch.cat, zip(*self.parts, strict=True))
+        order = torch.sort(numbers, descending=self.largest, stable=True).indices[: self.number]
+        self.parts = [(numbers[order], rows[order], positions[order])]
+        self.size = len(order)
+        if self.size == self.number:
+            self.bar = numbers[order[-1]]
+
+    def best(self) -> list[tuple[float, int, int]]:
+        """Number, row and position of each, the best first."""
+        if not self.parts:
+            return []
+        self.prune()
+        numbers, rows, positions = self.parts[0]
+        return list(zip(numbers.tolist(), rows.tolist(), positions.tolist(), strict=True))
+
+
+SLACK: Final = 4096
+"""Elements that are gathered before they are sorted."""
+
+
+def greater(numbers: Tensor, bound: float) -> Tensor:
+    """Which numbers are greater than a bound, as Python compares them: exactly, whole numbers with floats too."""
+    if numbers.dtype == torch.int64:
+        if abs(bound) == math.inf or not LEAST <= math.floor(bound) <= MOST:
+            return torch.full_like(numbers, bound < 0, dtype=torch.bool)
+        return numbers > math.floor(bound)
+    nearest = nearest_float(bound)
+    return numbers >= nearest if nearest > bound else numbers > nearest
+
+
+def less(numbers: Tensor, bound: float) -> Tensor:
+    """Which numbers are less than a bound, likewise."""
+    if numbers.dtype == torch.int64:
+        if abs(bound) == math.inf or not LEAST <= math.ceil(bound) <= MOST:
+            return torch.full_like(numbers, bound > 0, dtype=torch.bool)
+        return numbers < math.ceil(bound)
+    nearest = nearest_float(bound)
+    return numbers <= nearest if nearest < bound else numbers < nearest
+
+
+LEAST: Final = -(1 << 63)
+MOST: Final = (1 << 63) - 1
+
+
+def nearest_float(bound: float) -> float:
+    """The float that a number is rounded to; an infinite one where it is too great."""
+    try:
+        return float(bound)
+    except OverflowError:
+        return math.inf if bound > 0 else -math.inf

@@ -7,7 +7,7 @@ call of a module, a raw label) and has a name of its own, the forward is left af
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -31,7 +31,7 @@ def extract(
     input_kwargs: Mapping[str, Any] | None = None,
     *,
     detach: bool = True,
-) -> dict[str, Tensor]:
+) -> dict[Any, Tensor]:
     """The activations of some sites, from one forward pass.
 
     Args:
@@ -43,30 +43,48 @@ def extract(
         detach: Cut the tensors from the autograd graph; with False, a loss made of them reaches the model.
 
     Returns:
-        Each activation, as the op returned it, by its op label, in the order of the forward; or by the name given.
+        Each activation, as the op returned it, in the order of the forward: by the text that was given, where it names
+        one op, else by the op's label. Of a mapping, by the names given, in their order.
 
     Raises:
         SelectionError: ``selection_unresolvable``, when a site matches nothing (``site_not_in_trace``).
-        SiteAmbiguityError: ``site_ambiguous``, when a named site matches several ops.
+        SiteAmbiguityError: ``site_ambiguous``, when a named site matches several ops; ``site_names_collide``, when
+            one name would stand for two.
         TorchLensError: As ``tl.trace``.
 
     Example:
         >>> import torch, torchlens as tl
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
         >>> list(tl.extract(model, torch.ones(1, 2), ["0", tl.func("relu")]))
-        ['linear_1_1', 'relu_1_2']
+        ['0', 'relu_1_2']
     """
     if isinstance(sites, Mapping):
-        named = {str(name): selector_for(site, model) for name, site in sites.items()}
+        named = {name: selector_for(site, model) for name, site in sites.items()}
         return _named(model, input_args, input_kwargs, named, detach=detach)
     several = sites if isinstance(sites, list | tuple) else [sites]
-    selectors = {repr(site): selector_for(site, model) for site in several}
+    selectors = [selector_for(site, model) for site in several]
     captured = _captured(model, input_args, input_kwargs, selectors, detach=detach, stop=None)
     try:
-        rows = sorted({row for text, selector in selectors.items() for row in _rows(captured, text, selector)})
-        return {op.label: op.out for op in map(captured.records, rows)}
+        found: dict[str, int] = {}
+        for site, selector in zip(several, selectors, strict=True):
+            rows = _rows(captured, repr(site), selector)
+            for row in rows:
+                label = captured.records(row).label
+                name = site if isinstance(site, str) and len(rows) == 1 else label
+                if found.setdefault(name, row) != row:
+                    raise _collide(name, captured.records(found[name]).label, label)
+        return {name: captured.records(row).out for name, row in sorted(found.items(), key=lambda item: item[1])}
     finally:
         captured.cleanup()
+
+
+def _collide(name: str, *labels: str) -> SiteAmbiguityError:
+    return SiteAmbiguityError(
+        code="site_names_collide",
+        problem=f"{name!r} would stand for {' and '.join(labels)}",
+        remedy="give the sites names of your own: tl.extract(model, x, {'one': ..., 'other': ...})",
+        labels=labels,
+    )
 
 
 def pluck(
@@ -86,21 +104,23 @@ def pluck(
         SiteAmbiguityError: ``site_ambiguous``, when it matches several ops.
         TorchLensError: As ``tl.trace``.
     """
-    return _named(model, input_args, input_kwargs, {repr(site): selector_for(site, model)}, detach=detach).popitem()[1]
+    named = {repr(site): selector_for(site, model)}
+    made: Tensor = _named(model, input_args, input_kwargs, named, detach=detach).popitem()[1]
+    return made
 
 
 def _named(
     model: Any,
     input_args: Any,
     input_kwargs: Mapping[str, Any] | None,
-    named: dict[str, Selector],
+    named: dict[Any, Selector],
     *,
     detach: bool,
-) -> dict[str, Tensor]:
+) -> dict[Any, Tensor]:
     stop = AllMet(named) if named and all(map(comes_once, named.values())) else None
-    captured = _captured(model, input_args, input_kwargs, named, detach=detach, stop=stop)
+    captured = _captured(model, input_args, input_kwargs, [*named.values()], detach=detach, stop=stop)
     try:
-        made: dict[str, Tensor] = {}
+        made: dict[Any, Tensor] = {}
         for name, selector in named.items():
             row, *others = _rows(captured, name, selector)
             if others:
@@ -121,19 +141,19 @@ def _captured(
     model: Any,
     input_args: Any,
     input_kwargs: Mapping[str, Any] | None,
-    wanted: Mapping[str, Selector],
+    wanted: Sequence[Selector],
     *,
     detach: bool,
     stop: AllMet | None,
 ) -> Trace:
     options = CaptureOptions(detach_saved_activations=detach)
-    save = union(*wanted.values()) if wanted else "none"
+    save = union(*wanted) if wanted else "none"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TorchLensWarning)  # what was not met is refused
         return trace(model, input_args, input_kwargs, capture=options, save=save, stop_after=stop)
 
 
-def _rows(captured: Trace, text: str, selector: Selector) -> tuple[int, ...]:
+def _rows(captured: Trace, text: Any, selector: Selector) -> tuple[int, ...]:
     rows = selector.rows(captured.tables, captured.records)
     if not rows:
         raise unresolvable(
@@ -148,7 +168,7 @@ def _rows(captured: Trace, text: str, selector: Selector) -> tuple[int, ...]:
 class AllMet:
     """Leaves the forward when each of some sites was met. Asked of every op, and again when a module returns it."""
 
-    def __init__(self, sites: Mapping[str, Selector]) -> None:
+    def __init__(self, sites: Mapping[Any, Selector]) -> None:
         self.waiting = dict(sites)
 
     def __call__(self, facts: Facts) -> bool:
