@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,19 @@ def test_a_message_that_cannot_be_made_longer_hides_nothing(monkeypatch: pytest.
     monkeypatch.setattr("torchlens.reading.facade.failure_of", broken)
     error = caught(nn.Linear(3, 2), torch.ones(1, 4))
     assert "mat1 and mat2" in str(error)
+
+
+@pytest.mark.parametrize("through", [torch.matmul, lambda a, b: torch.matmul(a, b)])
+def test_a_call_that_fails_in_a_pools_thread_is_placed_in_the_models_code(through: Any) -> None:
+    def model(x: torch.Tensor) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(through, x, x).result()
+
+    refused = caught(model, torch.ones(2, 3))
+    assert refused.partial_trace is not None
+    failure = refused.partial_trace.failure
+    assert failure is not None
+    assert failure.call is None
+    assert failure.user_place is not None
+    assert failure.user_place.file == __file__
+    assert str(failure.user_place) in str(refused)

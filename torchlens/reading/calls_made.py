@@ -7,6 +7,7 @@ Rule   no source file is read and no torch is needed: the process that died may 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, Final
@@ -23,7 +24,15 @@ from torchlens.reading.view import View
 INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
 """Folders that packages are installed in."""
 
+LIBRARY: Final = re.compile(r"/lib(64)?/python3\.\d+t?/|\\Lib\\(asyncio|concurrent|multiprocessing)\\")
+"""Folders of Python's own library."""
+
 __all__ = ["CallMade", "Failure", "Place", "call_at", "failure_of", "places_of"]
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is of an installed package, or of Python's own library; judged by its path alone."""
+    return not INSTALLED.isdisjoint(PurePath(file).parts) or LIBRARY.search(file) is not None
 
 
 @attrs.frozen
@@ -102,8 +111,11 @@ class Failure:
 
     @property
     def user_place(self) -> Place | None:
-        """The innermost line outside installed packages; that which raised where all are inside."""
-        own = [place for place in self.places if INSTALLED.isdisjoint(PurePath(place.file).parts)]
+        """The innermost line outside installed packages and Python's library; that which raised where all are inside.
+
+        It is what is known of a call that failed in a pool's thread, which is not recorded.
+        """
+        own = [place for place in self.places if not is_installed(place.file)]
         return own[-1] if own else self.place
 
     @property
