@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+import attrs
 from torch import nn
 
 from journal import Journal, JournalError
@@ -45,6 +46,9 @@ wrapped = driver.wrapped
 OnForwardError: TypeAlias = Literal["raise", "return_partial"]
 
 DEFAULTS: Final = CaptureOptions()
+
+ROUTES: Final = (("capture=", CaptureOptions, ""), ("save=", SaveOptions, ""), ("journal=", JournalOptions, "path, "))
+"""Where the options stand that are no keywords of a verb: keyword, class, and what comes first in it."""
 
 
 def trace(
@@ -132,7 +136,7 @@ def trace(
     held = journal_of(journal) if storage is None else new_journal(storage, journal)
     captured = _captured(held, request)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
-    _raise_what_ended(captured, made)
+    _raise_what_ended(captured, made, request)
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
     if isinstance(request.save, Selector) and (captured.unmatched or not captured.kept_any):
@@ -224,10 +228,17 @@ def _outside() -> int:
 def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
     if unrouted:
         names = ", ".join(sorted(unrouted))
+        routed = [
+            f"{keyword}tl.{kind.__name__}({first}{', '.join(f'{name}={text_of(unrouted[name])}' for name in own)})"
+            for keyword, kind, first in ROUTES
+            if (own := sorted(unrouted.keys() & {field.name for field in attrs.fields(kind)} - {"path"}))
+        ]
         raise ConfigurationError(
             code="trace_forward_kwargs_unrouted",
             problem=f"a capture has no keyword {names}",
-            remedy="put keywords of the model's forward into input_kwargs={...}, and capture options into capture=",
+            remedy=f"pass {' and '.join(routed)}; keywords of the model's forward go into input_kwargs={{...}}"
+            if routed
+            else "put keywords of the model's forward into input_kwargs={...}, and capture options into capture=",
             keywords=tuple(sorted(unrouted)),
         )
 
@@ -261,7 +272,7 @@ def _captured(held: Journal, request: Request) -> driver.Captured:
     return captured
 
 
-def _raise_what_ended(captured: driver.Captured, made: Trace) -> None:
+def _raise_what_ended(captured: driver.Captured, made: Trace, request: Request) -> None:
     """Tell of what ended the capture early, or kept it from being stored; the exception holds the trace."""
     if captured.given_up is not None:
         error = error_of(captured.given_up, made.tables)
@@ -271,7 +282,11 @@ def _raise_what_ended(captured: driver.Captured, made: Trace) -> None:
         captured.error.partial_trace = made  # type: ignore[union-attr]  # an error takes any
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
-        raise TraceCaptureError.of(captured.error, made, captured.refusal) from captured.error
+        is_mapping = not request.kwargs and len(request.args) == 1 and isinstance(request.args[0], Mapping)
+        hint = "the model was given one mapping; its items as keywords are tl.trace(model, input_kwargs=mapping)"
+        raise TraceCaptureError.of(
+            captured.error, made, captured.refusal, hint=hint if is_mapping else None
+        ) from captured.error
     if captured.aborted:
         raise stopped(made)
     if captured.refusal is not None:

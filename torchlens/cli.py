@@ -29,7 +29,8 @@ GROUPS = (reading, streams, integrity, endings, reprojection)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Answer one command line; the exit status."""
-    asked = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    asked = parser().parse_args(given or ["--help"])
     if sys.stdout is None:  # closed by whoever started this
         return 0
     if isinstance(sys.stdout, io.TextIOWrapper):

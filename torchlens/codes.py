@@ -174,6 +174,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "torch_not_installed": "PayloadUnavailableError",
         "trace_cleaned_up": "TraceCleanedUpError",
         "trace_forward_kwargs_unrouted": "ConfigurationError",
+        "trace_not_copied": "CompatibilityError",
         "tracing_changed_run": "ValidationError",
         "unknown_backend": "ConfigurationError",
         "unsupported_tensor_variant": "CompatibilityError",

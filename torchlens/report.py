@@ -193,6 +193,16 @@ class Doctor:
                 group = probe.group
             serves = f"  (for {probe.serves})" if probe.serves else ""
             yield printable(f"  {probe.status:<4}  {probe.name:<{width}}  {probe.detail}{serves}")
+        yield ""
+        yield self.verdict
+
+    @property
+    def verdict(self) -> str:
+        """Whether this environment can capture, in a line, with what is missing."""
+        failed = [probe.name for probe in self.probes if probe.status == "fail"]
+        warned = [probe.name for probe in self.probes if probe.status == "warn"]
+        lacks = f"; with less: {', '.join(warned)}" if warned else ""
+        return printable(f"not healthy: {', '.join(failed)} failed{lacks}" if failed else f"healthy{lacks}")
 
 
 def doctor(path: str | os.PathLike[str] | None = None) -> Doctor:

@@ -38,7 +38,7 @@ def test_a_collection_is_the_sequence_of_its_records(worked: tl.Trace, name: str
     assert collection.keys() == collection.labels
     assert collection.values() == records
     assert collection.items() == list(zip(collection.labels, records, strict=True))
-    assert collection.head(2) == records[:2]
+    assert list(collection.head(2)) == records[:2]
     assert records[position] in collection
 
 
@@ -60,7 +60,7 @@ def test_a_position_that_is_not_there_is_refused(worked: tl.Trace, name: str) ->
 
 def test_find_looks_into_labels_whatever_their_case(worked: tl.Trace) -> None:
     assert [module.address for module in worked.modules.find("BLK")] == ["blk", "blk.lin", "blk.act"]
-    assert worked.params.find("nothing") == []
+    assert worked.params.find("nothing").labels == ()
 
 
 # -- what each collection takes for a label
@@ -133,8 +133,8 @@ def test_filters_chain_and_part_a_collection(worked: tl.Trace) -> None:
     assert worked.params.unused.labels == tuple(worked.unexecuted_param_names)
     assert set(worked.params.used.frozen.labels) == {"head.bias"}
     assert worked.buffers.overwritten.labels == ()
-    assert worked.layers.compute.find("TANH") == [worked["tanh_1_2"]]
-    assert worked.params.trainable.head(1) == [worked.params[0]]
+    assert list(worked.layers.compute.find("TANH")) == [worked["tanh_1_2"]]
+    assert list(worked.params.trainable.head(1)) == [worked.params[0]]
 
 
 def test_a_filtered_collection_knows_only_its_own(worked: tl.Trace) -> None:
@@ -498,3 +498,11 @@ def test_a_module_whose_forward_was_left_on_purpose_has_no_duration() -> None:
     trace = tl.trace(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), torch.ones(1), stop_after="0")
     assert trace.modules["self"].total_forward_duration is None
     assert trace.modules["0"].total_forward_duration > 0
+
+
+def test_what_is_found_and_the_first_members_are_collections_again(worked: tl.Trace) -> None:
+    found = worked.ops.find("RELU")
+    assert found.labels == tuple(label for label in worked.ops.labels if "relu" in label)
+    assert worked.ops.compute.find("relu").head(1).labels == found.labels[:1]
+    assert worked.modules.head(2).labels == worked.modules.labels[:2]
+    assert len(found.to_pandas()) == len(found)

@@ -1004,3 +1004,17 @@ def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
         raise SystemExit(os.waitpid(child, 0)[1])
     """
     run(script)
+
+
+def test_an_option_given_as_a_keyword_is_told_where_it_stands() -> None:
+    with pytest.raises(tl.TorchLensError) as caught:
+        tl.trace(nn.ReLU(), torch.ones(2), raise_on_nan=True, dtype=torch.float16)
+    assert caught.value.code == "trace_forward_kwargs_unrouted"
+    assert "capture=tl.CaptureOptions(raise_on_nan=True)" in caught.value.remedy
+    assert "save=tl.SaveOptions(dtype=torch.float16)" in caught.value.remedy
+
+
+def test_a_model_that_raises_of_one_mapping_is_told_of_input_kwargs() -> None:
+    with pytest.raises(tl.TraceCaptureError) as caught:
+        tl.trace(nn.ReLU(), {"x": torch.ones(2)})
+    assert "input_kwargs=mapping" in caught.value.remedy

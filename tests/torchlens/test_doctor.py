@@ -177,3 +177,14 @@ def test_it_works_without_torch_and_says_so() -> None:
 
 def test_a_detail_may_hold_what_a_terminal_would_obey() -> None:
     assert "\x1b" not in str(Doctor((Probe("path", "writable", "pass", "/tmp/\x1b[2J"),)))
+
+
+def test_the_report_ends_with_a_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(tl.report.doctor()).splitlines()[-1].startswith("healthy")
+
+
+def test_the_command_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 0
+    assert "usage: torchlens" in capsys.readouterr().out

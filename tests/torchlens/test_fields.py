@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import torchlens as tl
+from torchlens.reading import tabular
 from torchlens.reading.facade import RECORDS
 from torchlens.reading.gradients import OpAutograd, TraceAutograd
 from torchlens.reading.records import PassField
@@ -44,6 +46,8 @@ FIELDS: dict[str, str] = {
         conditional_arm_children
         recurrent_ops func_rng_states func_autocast_state
         grad has_grad save_grads grad_shape grad_dtype gradient_memory autograd
+        grad_fn_class_name has_co_parents has_siblings is_opaque layout num_saved_grads opaque_reason
+        requires_grad tensor_class user_place
     """,
     "layers": """
         layer_label layer_label_short layer_type type_index ordinal_index num_passes ops op_labels
@@ -59,6 +63,9 @@ FIELDS: dict[str, str] = {
         is_terminal_bool in_conditionals conditional_branch_stack_ops save_grads
         out grad has_grad has_saved_activation label pass_index lookup_keys site_key func_duration code_context
         saved_args saved_kwargs func_rng_states input_ancestors output_descendants is_module_input
+        autograd_memory bool_value buffer_pass buffer_source buffer_write_kind grad_fn_class_name is_opaque
+        num_args_total num_autograd_tensors num_kwargs num_param_tensors num_param_tensors_frozen
+        num_param_tensors_trainable num_pos_args opaque_reason output_of_module_calls step_index
     """,
     "trace": """
         trace_label model_class_name model_class_qualname backend random_seed graph_shape_hash input_signature_hash
@@ -74,6 +81,10 @@ FIELDS: dict[str, str] = {
         total_macs_forward flops_by_op_type unknown_flop_ops compute_coverage total_activation_memory
         saved_activation_memory total_param_memory total_autograd_memory saved_gradient_memory autograd
         has_backward_pass backward_ready inference_only health
+        as_of called_from check_metadata_invariants cleanup environment error events failure find_sites
+        fingerprint is_cleaned_up is_partial journal journal_path name num_param_tensors_frozen
+        num_param_tensors_trainable opened options save_request status stop_after summary tags to_pandas
+        written_by
     """,
     "modules": """
         address name all_addresses has_multiple_addresses class_name class_qualname cls handle address_parent
@@ -87,6 +98,10 @@ FIELDS: dict[str, str] = {
         total_flops_backward total_macs_forward total_internal_activation_memory total_output_activation_memory
         total_autograd_memory out outs out_shape out_shapes grad grads forward_duration backward_duration
         forward_args_summary forward_kwargs_summary max_descendant_depth num_descendant_calls
+        backward_hooks forward_hooks forward_pre_hooks init_source_location is_registered
+        num_param_tensors_frozen num_param_tensors_trainable num_recursive_param_tensors_frozen
+        num_recursive_param_tensors_trainable num_recursive_params_frozen num_recursive_params_trainable
+        recursive_param_addresses
     """,
     "module_calls": """
         call_label address name class_name module call_index ordinal_index call_parent call_children module_call_stack
@@ -97,17 +112,21 @@ FIELDS: dict[str, str] = {
         had_pre_hook_input_change code_context forward_duration backward_duration func_calls_duration
         internal_activation_memory output_activation_memory autograd_memory param_memory max_descendant_depth
         num_descendant_calls
+        all_addresses call_depth has_frozen_params has_trainable_params is_returned num_param_tensors
     """,
     "params": """
         address name all_addresses has_multiple_addresses module module_address modules all_module_addresses shape dtype
         num_params param_memory is_trainable is_quantized has_optimizer barcode used_by_ops used_by_layers
         num_uses_by_ops num_uses_by_layers num_calls co_parent_params handle value value_basis grad grads has_grad
         grad_shape grad_dtype gradient_memory
+        device_ref is_registered
     """,
     "buffers": """
         address name all_addresses module_address initial_value final_value versions write_versions num_overwrites
         is_overwritten value_at value_after layer_label buffer_source shape dtype activation_memory
         has_saved_activation handle module modules has_grad grad_shape grad_dtype
+        all_module_addresses buffer_pass call_index device_ref gradient_memory has_multiple_addresses label
+        num_versions
     """,
     "op.autograd": """
         grads grad_for num_saved_grads grad_fn_handle grad_fn_object_id grad_fn_class_name grad_fn grad_fn_label
@@ -156,7 +175,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text
 
 @pytest.mark.parametrize("record", FIELDS)
 def test_every_field_is_served(record: str) -> None:
-    assert [name for name in FIELDS[record].split() if not hasattr(CLASSES[record], name)] == []
+    assert [name for name in FIELDS[record].split() if not hasattr(CLASSES[record], name) and name != "journal"] == []
 
 
 @pytest.mark.parametrize("record", LATER)
@@ -170,6 +189,60 @@ def test_what_comes_later_is_absent_and_so_cannot_lie(record: str) -> None:
 def test_the_reference_lists_the_fields_of_each_record(record: str) -> None:
     (row,) = re.findall(rf"^\| `{re.escape(record)}` \| (.+) \|$", PAGE, re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", row)) == set(FIELDS[record].split())
+
+
+WITHIN = {"layers": "ops", "modules": "module_calls"}
+"""The record of one pass or call, whose fields a record of several has too."""
+
+
+@pytest.mark.parametrize("record", [name for name in FIELDS if "." not in name])
+def test_dir_lists_exactly_what_the_reference_does(worked: tl.Trace, record: str) -> None:
+    asked: object = worked if record == "trace" else CLASSES[record](worked, 0)
+    within = FIELDS.get(WITHIN.get(record, ""), "")
+    assert set(dir(asked)) - {"trace"} == {*FIELDS[record].split(), *within.split()} - {"trace"}
+
+
+@pytest.mark.parametrize(("outer", "inner"), WITHIN.items())
+def test_a_record_of_one_pass_or_call_has_every_field_of_that(worked: tl.Trace, outer: str, inner: str) -> None:
+    names = set(FIELDS[inner].split())
+    assert names <= set(dir(CLASSES[outer])), "a new field comes along by itself"
+    single = [
+        record for record in getattr(worked, outer) if len(record.ops if outer == "layers" else record.calls) == 1
+    ]
+    assert single
+    for record in single:
+        only = record.ops[0] if outer == "layers" else record.calls[0]
+        for name in names - set(vars(CLASSES[outer])) - LIVE:
+            assert cell(record, name) == cell(only, name), name
+
+
+def test_the_user_place_of_an_op_is_the_innermost_line_of_the_users_own_code() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.softplus(nn.functional.dropout(x, 0.0))
+
+    line = forward.__code__.co_firstlineno + 1
+    for op in tl.trace(forward, torch.ones(2)).compute_ops:
+        assert (op.user_place.file, op.user_place.line_number) == (__file__, line)
+    within = tl.trace(nn.Sequential(nn.ReLU()), torch.ones(2))
+    assert within.ops["relu_1_1"].user_place == within.called_from
+    assert within.ops["input_1"].user_place is None
+
+
+def test_a_trace_and_its_records_refuse_to_be_copied_and_say_what_to_do(worked: tl.Trace) -> None:
+    for copied in (lambda: copy.deepcopy(worked), lambda: copy.deepcopy(worked.ops[0]), lambda: copy.copy(worked)):
+        with pytest.raises(tl.TorchLensError, match="copy_to") as caught:
+            copied()
+        assert caught.value.code == "trace_not_copied"
+    assert copy.copy(worked.ops[0]) == worked.ops[0]
+
+
+def test_an_attribute_that_a_trace_has_not_comes_with_a_hint(worked: tl.Trace) -> None:
+    with pytest.raises(AttributeError, match="copy_to"):
+        worked.save  # noqa: B018  # the refusal is asked for
+    gone = tl.trace(nn.ReLU(), torch.ones(2))
+    gone.cleanup()
+    with pytest.raises(tl.errors.TraceCleanedUpError):
+        gone.ops  # noqa: B018  # the refusal is asked for
 
 
 def test_a_field_of_one_pass_is_refused_exactly_where_there_are_several(worked: tl.Trace) -> None:
@@ -226,7 +299,32 @@ def test_a_trace_read_from_its_journal_agrees_in_all_that_is_not_live(
             assert cell(mine, name) == cell(theirs, name), f"{table}.{name}"
 
 
+NONE_HERE = frozenset(
+    ("random_seed", "halt_reason", "total_autograd_memory", "error", "failure", "name", "stop_after", "journal_path")
+)
+"""What does not apply to a plain capture in memory."""
+
+
 def test_every_field_reads_on_a_plain_model() -> None:
     trace = tl.trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2))
     for name in FIELDS["trace"].split():
-        assert getattr(trace, name) is not None or name in ("random_seed", "halt_reason", "total_autograd_memory"), name
+        assert getattr(trace, name) is not None or name in NONE_HERE, name
+
+
+def test_the_reference_lists_the_columns_of_every_data_frame() -> None:
+    section = PAGE.partition("### Columns of a data frame")[2].partition("###")[0]
+    told = re.findall(r"^\| `([\w.()]+)` \| (.+) \|$", section, re.MULTILINE)
+    rows = {frame.removeprefix("trace."): re.findall(r"`(\w+)`", row) for frame, row in told}
+    rows["trace"] = rows.pop("to_pandas()")
+    rows["ops"] = rows["orphans"] = [*rows["trace"], *rows["ops"]]
+    assert rows == {name: list(columns) for name, columns in tabular.COLUMNS.items()}
+
+
+def test_quantities_of_ops_layers_and_modules_are_columns_too() -> None:
+    asked = {
+        "ops": "macs_forward flops_total bytes_read bytes_written num_parents num_children",
+        "layers": "macs_forward total_macs_forward total_flops_backward total_activation_memory has_saved_activation",
+        "modules": "total_flops_forward total_macs_forward",
+    }
+    for name, columns in asked.items():
+        assert set(columns.split()) <= set(tabular.COLUMNS[name])

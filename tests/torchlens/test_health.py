@@ -730,3 +730,42 @@ def test_the_text_of_a_health_is_short_however_much_there_is() -> None:
     assert "32 more" in said
     assert len(said.splitlines()) < 20
     assert json.dumps(said)
+
+
+def test_printed_health_tells_where_a_nan_is_and_how_many_values_were_not_looked_at() -> None:
+    trace = tl.trace(bad_model(), torch.full((2, 4), 2.0))
+    line = bad.__code__.co_firstlineno + 2
+    assert f"NaN first in log_1_5 (test_health.py:{line}), 4 of 9 activations" in str(trace.health)
+    assert "infinities and no NaN first in maskedfill_1_2, 1 of 9 activations" in str(trace.health)
+    assert "nothing" not in str(trace.health)
+    assert not trace.health.is_clean
+    assert repr(trace.health.nonfinite).startswith("<NonfiniteFinding found: NaN first in log_1_5")
+    some = tl.trace(bad_model(), torch.full((2, 4), 2.0), save=tl.func("linear")).health
+    assert "all values of 1 activation are finite; 8 ops not looked at, whose values were not kept" in str(some)
+
+
+def test_values_of_many_gigabytes_are_looked_at_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlens.reading.health.MOST_LOOKED_AT", 0)
+    trace = tl.trace(bad_model(), torch.full((2, 4), 2.0))
+    assert "not looked at; read .nonfinite" in str(trace.health)
+    assert trace.looked_at is None
+    assert trace.health.nonfinite.verdict == "found"
+    assert "NaN first in log_1_5" in str(trace.health)
+    assert not trace.health.is_clean
+
+
+def test_a_forward_left_at_a_nan_tells_the_call_its_operands_and_line_as_a_failed_one_does() -> None:
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(bad_model(), torch.full((2, 4), 2.0), capture=CaptureOptions(raise_on_nan="nan"))
+    trace = raised.value.partial_trace
+    assert trace is not None
+    failure = trace.failure
+    assert failure is not None
+    assert failure.error == "nonfinite_value: log_1_5 returned 8 NaN elements"
+    assert failure.call is not None
+    assert failure.call.function == "torch.log"
+    assert [tensor.shape for tensor in failure.call.tensors] == [(2, 4)]
+    assert failure.user_place is not None
+    assert failure.user_place.line == bad.__code__.co_firstlineno + 2
+    assert "not finite  8 NaN elements in what a call returned" in trace.summary()
+    assert f"test_health.py:{failure.user_place.line}" in "".join(trace.summary().split())

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import torchlens as tl
-from journal import JournalError, MemoryJournal, TorchLensError
+from journal import JournalError, MemoryJournal, TorchLensError, open_for_writing
 from journal.events import StreamOpened
 from journal.payloads import write_failed
 from journal.sharing import OPEN, leave_dropped
@@ -230,3 +230,24 @@ def test_a_shape_that_was_made_up_takes_no_memory(tmp_path: Path, field: str) ->
         trace.stored((0, 0, strides), "float32", shape)
     assert caught.value.code in ("events_contradictory", "payload_shape_mismatch")
     trace.cleanup()
+
+
+def test_one_capture_of_several_is_loaded_by_number_or_name(tmp_path: Path) -> None:
+    path = tmp_path / "run.journal"
+    for name in ("first", "second"):
+        tl.trace(nn.Linear(2, 3), torch.ones(1, 2), journal=path, name=name).cleanup()
+    for capture, name in ((0, "first"), (-1, "second"), ("second", "second"), ("0", "first")):
+        trace = tl.load(path, capture=capture)
+        assert trace.name == name
+        trace.cleanup()
+    with pytest.raises(tl.TorchLensError, match="has the number 9") as caught:
+        tl.load(path, capture=9)
+    assert caught.value.code == "capture_unknown"
+
+
+def test_a_journal_without_a_capture_says_that_nothing_was_committed(tmp_path: Path) -> None:
+    open_for_writing(tmp_path / "empty.journal").close()
+    with pytest.raises(tl.TorchLensError, match="nothing of a capture was committed") as caught:
+        tl.load(tmp_path / "empty.journal")
+    assert caught.value.code == "journal_holds_none"
+    assert 'durability="event"' in caught.value.remedy

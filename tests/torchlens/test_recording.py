@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 import torchlens as tl
 from projections import fingerprint
@@ -98,7 +98,23 @@ def test_members_are_found_by_module_pass_and_label() -> None:
     assert {record.layer_type for record in recording.by_address("self")} == {"input", "tanh", "chunk", "add"}
     assert recording.by_address("scale.factor")[0].kind == "buffer"
     assert fc[1].parents == (recording.by_address("self")[1].label,)
-    assert recording.by_address("nowhere") == []
+    for asked in (recording.by_address, recording.__getitem__):
+        with pytest.raises(tl.TorchLensError, match="did you mean 'scale'") as caught:
+            asked("scalee")
+        assert caught.value.code == "record_lookup_not_found"
+
+
+def test_a_module_finds_what_it_returned_and_what_ran_in_the_modules_inside() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Sequential(nn.Linear(2, 2), nn.Identity()))
+    recording = tl.record(model, torch.ones(1, 2), save=["0", "1"])
+    assert [record.address for record in recording] == ["0.1", "1.0"]
+    assert recording.by_address("0") == recording.by_address("0.1") == [recording["0"]] == [recording["0.1"]]
+    assert recording["1"].out.shape == (1, 2)
+    assert recording.by_address("0.0") == []
+    with pytest.raises(tl.TorchLensError, match="activation_not_saved"):
+        recording["0.0"]
+    everything = tl.record(model, torch.ones(1, 2), save="all")
+    assert [record.layer_type for record in everything.by_address("0")] == ["linear", "relu"]
 
 
 def test_what_was_not_selected_is_refused_and_what_is_no_op_is_not_found() -> None:

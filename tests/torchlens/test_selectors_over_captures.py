@@ -400,3 +400,33 @@ def test_no_more_is_held_than_may_still_be_wanted(save: Selector, most: int) -> 
         trace = tl.trace(Chain(), torch.ones(2, 8), save=save)
     assert held[0] <= most + 1  # the value that is just being asked about
     assert {op.row for op in trace.saved_ops} >= {site.row for site in trace[save]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [
+        (tl.module("hea"), "no module 'hea' (did you mean 'head'?)"),
+        (tl.in_module("hea:2") & tl.func("linear"), "no module 'hea' (did you mean 'head'?)"),
+        (tl.label("linear_9_9"), "no label 'linear_9_9'"),
+        (tl.func("torch.relu"), "tl.func takes the bare name 'relu', not 'torch.relu'"),
+        (tl.func("rely"), "no function 'rely' (did you mean 'relu'?)"),
+    ],
+)
+def test_a_selection_of_nothing_says_what_the_trace_has_not(worked: tl.Trace, selector: Any, said: str) -> None:
+    empty = worked[selector]
+    assert len(empty) == 0
+    assert said in repr(empty)
+    with pytest.raises(tl.TorchLensError, match="site_table_empty") as caught:
+        empty.first()
+    assert said in str(caught.value)
+
+
+def test_a_selection_of_nothing_that_names_what_there_is_says_no_more(worked: tl.Trace) -> None:
+    assert repr(worked[tl.func("relu") & tl.func("linear")]) == "<Selection of 0 sites>"
+
+
+def test_the_greatest_of_a_label_that_is_not_there_says_so(worked: tl.Trace) -> None:
+    with pytest.raises(tl.TorchLensError, match="no label 'no_such_label'") as caught:
+        worked[tl.top_k("no_such_label")]
+    assert caught.value.code == "selection_unresolvable"
+    assert caught.value.fields["reason"] == "population_too_small"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -94,3 +95,13 @@ def test_a_notebook_shows_the_summary_escaped(worked: tl.Trace) -> None:
     assert page.startswith("<pre>Worked | input")
     assert page.endswith("</pre>")
     assert repr(worked) == "<Trace Worked: 15 ops, complete>"
+
+
+def test_a_module_that_raised_is_not_said_to_have_returned_no_tensor() -> None:
+    with pytest.raises(tl.TraceCaptureError) as caught:
+        tl.trace(nn.Sequential(nn.Linear(4, 5), nn.Linear(6, 2)), torch.ones(1, 4))
+    assert caught.value.partial_trace is not None
+    summary = caught.value.partial_trace.summary()
+    (raised,) = (line for line in summary.splitlines() if line.startswith("  1 (Linear)"))
+    assert raised.split()[4] == "raised"
+    assert "no tensor" not in summary

@@ -22,7 +22,7 @@ from torchlens.commands.printing import (
     write_rows,
 )
 from torchlens.errors import ConfigurationError
-from torchlens.journals.journal_view import JournalView, open_journal
+from torchlens.journals.journal_view import JournalView, holds_none, open_journal
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
 from torchlens.reading.facade import Trace
@@ -192,6 +192,8 @@ def chosen(view: JournalView, asked: str | None) -> Trace:
     if asked is not None:
         return view.capture(asked)
     streams = view.capture_streams
+    if not streams:
+        raise holds_none(view.path)
     if len(streams) == 1:
         return view.trace(streams[0])
     raise ConfigurationError(

@@ -13,9 +13,9 @@ from typing import Final
 
 import attrs
 
-from journal import JournalError, StreamInfo
+from journal import StreamInfo
 from journal.lease import writing_process
-from torchlens.journals.journal_view import JournalView, open_journal
+from torchlens.journals.journal_view import JournalView, holds_none, open_journal
 from torchlens.reading.calls_made import CallMade, Place, call_at, failure_of
 from torchlens.reading.facade import Trace
 
@@ -139,13 +139,7 @@ def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, Stream
     """Number and stream of the capture that is meant, and whether it is the last one."""
     streams = view.capture_streams
     if not streams:
-        raise JournalError(
-            code="journal_holds_none",
-            problem=f"the journal {view.path!r} holds no capture",
-            remedy="give a journal that a capture was written to",
-            path=view.path,
-            captures=0,
-        )
+        raise holds_none(view.path)
     info = streams[-1] if capture is None else view.chosen(capture)
     return streams.index(info), info, info == streams[-1]
 
@@ -160,7 +154,7 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
     status, in_progress = fact("status"), fact("calls_in_progress")
     calls = [call_at(trace, event) for event in in_progress] if status == "unfinished" else []
     executed = fact("last_executed_event")
-    failure = failure_of(trace)
+    failure = None if fact("error_type") is None else failure_of(trace)
     call = calls[-1] if calls else None if failure is None else failure.call
     return Postmortem(
         path=path,

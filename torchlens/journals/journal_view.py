@@ -35,6 +35,18 @@ def captures_in(journal: Journal) -> list[StreamInfo]:
     return [info for info in journal.streams() if info.opened.kind in READABLE]
 
 
+def holds_none(path: str) -> JournalError:
+    """The refusal for a journal without a capture."""
+    return JournalError(
+        code="journal_holds_none",
+        problem=f"nothing of a capture was committed to the journal {path!r}",
+        remedy="give a journal that a capture was written to; where a process died within half a second of beginning, "
+        'capture with tl.JournalOptions(path, durability="event"), which commits each event at once',
+        path=path,
+        captures=0,
+    )
+
+
 class JournalView:
     """What a journal holds. Traces it gave are cleaned up when it is closed."""
 
@@ -142,7 +154,7 @@ class JournalView:
             for tag in tags:
                 tagged = self.matching(None, tag)
                 if not tagged:
-                    raise self.unknown(tag, "has the tag")
+                    raise unknown(self.path, tag, "has the tag")
                 kept |= {info.stream for _, info in tagged}
             if keep_last is not None:
                 if keep_last < 1:
@@ -160,22 +172,7 @@ class JournalView:
 
     def chosen(self, which: int | str) -> StreamInfo:
         """The stream of one capture; see ``capture``."""
-        streams = self.capture_streams
-        number = which if isinstance(which, int) else int(which) if is_count(which.removeprefix("-")) else None
-        if number is not None and -len(streams) <= number < len(streams):
-            return streams[number]
-        named = [place for place, info in enumerate(streams) if info.opened.label == which]
-        if len(named) == 1:
-            return streams[named[0]]
-        if not named:
-            raise self.unknown(which, "is called")
-        raise JournalError(
-            code="capture_ambiguous",
-            problem=f"{len(named)} captures of {self.path!r} are called {which!r}",
-            remedy=f"give a number: {', '.join(map(str, named[:10]))}{', ...' if len(named) > 10 else ''}",
-            capture=which,
-            numbers=tuple(named),
-        )
+        return chosen_of(self.capture_streams, which, self.path)
 
     def matching(self, name: str | None, tag: str | None) -> list[tuple[int, StreamInfo]]:
         """Number and stream of the captures with this name and this tag; None asks for nothing."""
@@ -196,14 +193,6 @@ class JournalView:
                 if exc.code != "capture_unknown" or not may_grow or past(deadline):
                     raise
             time.sleep(POLL_SECONDS)
-
-    def unknown(self, which: object, what: str) -> JournalError:
-        return JournalError(
-            code="capture_unknown",
-            problem=f"no capture of {self.path!r} {what} {which!r}",
-            remedy="`torchlens journal captures` shows number, name and tags of each",
-            capture=which,
-        )
 
     @property
     def is_unfinished_copy(self) -> bool:
@@ -259,6 +248,35 @@ class JournalView:
         return f"<JournalView {self.path!r}: {captures}, {events}{copy}>"
 
 
+def chosen_of(streams: Sequence[StreamInfo], which: int | str, path: str) -> StreamInfo:
+    """The stream of one capture by number, from the end if negative, or by name."""
+    is_number_text = isinstance(which, str) and is_count(which.removeprefix("-"))
+    number = int(which) if isinstance(which, int) or is_number_text else None
+    if number is not None and -len(streams) <= number < len(streams):
+        return streams[number]
+    named = [place for place, info in enumerate(streams) if info.opened.label == which]
+    if len(named) == 1:
+        return streams[named[0]]
+    if not named:
+        raise unknown(path, which, "is called" if number is None else "has the number")
+    raise JournalError(
+        code="capture_ambiguous",
+        problem=f"{len(named)} captures of {path!r} are called {which!r}",
+        remedy=f"give a number: {', '.join(map(str, named[:10]))}{', ...' if len(named) > 10 else ''}",
+        capture=which,
+        numbers=tuple(named),
+    )
+
+
+def unknown(path: str, which: object, what: str) -> JournalError:
+    return JournalError(
+        code="capture_unknown",
+        problem=f"no capture of {path!r} {what} {which!r}",
+        remedy="`torchlens journal captures` shows number, name and tags of each",
+        capture=which,
+    )
+
+
 def open_journal(path: str | os.PathLike[str], *, wait: float = 0.0) -> JournalView:
     """Open a journal for reading; use it as a context manager, or close it.
 
@@ -292,28 +310,33 @@ def is_being_made(path: str | os.PathLike[str]) -> bool:
     return is_held(Path(path))
 
 
-def load(path: str | os.PathLike[str]) -> Trace:
-    """The trace of a journal that holds one capture.
+def load(path: str | os.PathLike[str], *, capture: int | str | None = None) -> Trace:
+    """The trace of a capture in a journal.
+
+    Args:
+        path: Directory of the journal.
+        capture: Its number, from the end if negative, or its name; None for the only one.
 
     Raises:
-        JournalError: ``journal_holds_many`` or ``journal_holds_none``, when it does not hold exactly one.
+        JournalError: ``journal_holds_none``; ``journal_holds_many``, when there are several and none was chosen;
+            ``capture_unknown``, ``capture_ambiguous``.
     """
     journal = open_for_reading(path)
     where = os.fspath(path)
     try:
         captures = captures_in(journal)
-        if len(captures) != 1:
-            several = len(captures) > 1
+        if not captures:
+            raise holds_none(where)
+        if capture is None and len(captures) > 1:
             raise JournalError(
-                code="journal_holds_many" if several else "journal_holds_none",
+                code="journal_holds_many",
                 problem=f"the journal {where!r} holds {len(captures)} captures",
-                remedy="open it with open_journal() and pick one of its .captures"
-                if several
-                else "load a journal that a capture was written to",
+                remedy=f"give one: load(path, capture={len(captures) - 1}) is the last; or open it with open_journal()",
                 path=where,
                 captures=len(captures),
             )
+        info = captures[0] if capture is None else chosen_of(captures, capture, where)
     except BaseException:
         journal.close()
         raise
-    return Trace(journal, captures[0].stream)
+    return Trace(journal, info.stream)

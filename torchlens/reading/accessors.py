@@ -128,7 +128,7 @@ class Accessor(Sequence[R], Generic[R]):
     def items(self) -> list[tuple[str, R]]:
         return list(zip(self.labels, self, strict=True))
 
-    def find(self, text: str) -> list[R]:
+    def find(self, text: str) -> Self:
         """The members whose label holds ``text``, ignoring case."""
         if not isinstance(text, str):
             raise LookupRefused(
@@ -138,11 +138,12 @@ class Accessor(Sequence[R], Generic[R]):
                 received_type=type(text).__name__,
             )
         part = text.casefold()
-        return [record for label, record in self.items() if part in label.casefold()]
+        rows = zip(self.labels, self.rows, strict=True)
+        return type(self)(self.trace, [row for label, row in rows if part in label.casefold()])
 
-    def head(self, n: int = 5) -> list[R]:
+    def head(self, n: int = 5) -> Self:
         """The first ``n`` members."""
-        return self[:n]
+        return type(self)(self.trace, sliced(self.rows, slice(n), KINDS[self.table_name]))
 
     def where(self, test: Callable[[R], bool]) -> Self:
         """The members for which ``test`` is true."""

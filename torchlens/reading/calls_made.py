@@ -7,10 +7,8 @@ Rule   no source file is read and no torch is needed: the process that died may 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import PurePath
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -18,21 +16,10 @@ from journal.errors import JournalError
 from journal.events import Frame
 from projections.call_facts import CallFacts, TensorFacts, call_facts, module_labels
 from torchlens.printable import printable
-from torchlens.reading.locations import location_of
+from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.view import View
 
-INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
-"""Folders that packages are installed in."""
-
-LIBRARY: Final = re.compile(r"/lib(64)?/python3\.\d+t?/|\\Lib\\(asyncio|concurrent|multiprocessing)\\")
-"""Folders of Python's own library."""
-
 __all__ = ["CallMade", "Failure", "Place", "call_at", "failure_of", "places_of"]
-
-
-def is_installed(file: str) -> bool:
-    """Whether a file is of an installed package, or of Python's own library; judged by its path alone."""
-    return not INSTALLED.isdisjoint(PurePath(file).parts) or LIBRARY.search(file) is not None
 
 
 @attrs.frozen
@@ -84,10 +71,11 @@ class Failure:
     """What ended a forward, and where.
 
     Attributes:
-        error_type, error_message: What the forward was ended by; the message is None for an interrupt.
-        call: The torch call that raised; None where the model's own code did.
-        is_of_call: Whether what ended the forward is what the call raised. Else the model raised something else after
-            it, as code does that turns one error into another.
+        error_type, error_message: What the forward was ended by; the message is None for an interrupt. Of one that was
+            left at a value that is not finite, the type is ``nonfinite_value``.
+        call: The torch call that raised, or returned that value; None where the model's own code raised.
+        is_of_call: Whether what ended the forward is what the call raised or returned. Else the model raised something
+            else after it, as code does that turns one error into another.
         modules: Labels of the module calls it happened in, the root's first.
         places: From the root's forward to the line that raised; () where that is not known.
     """
@@ -115,8 +103,7 @@ class Failure:
 
         It is what is known of a call that failed in a pool's thread, which is not recorded.
         """
-        own = [place for place in self.places if not is_installed(place.file)]
-        return own[-1] if own else self.place
+        return innermost_own(self.places, lambda place: place.file)
 
     @property
     def said(self) -> str:
@@ -157,6 +144,11 @@ def failure_of(trace: View) -> Failure | None:
     """What ended the forward of a trace; None where nothing did."""
     fact = trace.tables.fact
     kind = fact("error_type")
+    stop = fact("nonfinite_stop")
+    if stop is not None:
+        left = call_at(trace, stop[0])
+        said = f"{left.label or left.function} returned {fact('nonfinite_reason')}"
+        return Failure("nonfinite_value", said, left, is_of_call=True, modules=left.modules, places=left.places)
     if kind is None:
         return None
     raised = fact("raised_event")

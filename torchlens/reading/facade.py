@@ -11,7 +11,7 @@ import contextlib
 import functools
 import html
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 import attrs
 
@@ -35,6 +35,7 @@ from torchlens.errors import (
 )
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
+from torchlens.reading.absent import absences
 from torchlens.reading.accessors import (
     BufferAccessor,
     ConditionalAccessor,
@@ -65,7 +66,7 @@ from torchlens.reading.selection import Selection
 from torchlens.reading.summary import SummaryText, summary
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
-from torchlens.reading.view import LiveTensors, View
+from torchlens.reading.view import LiveTensors, View, not_copied
 
 if TYPE_CHECKING:
     import pandas
@@ -95,6 +96,19 @@ class CaptureOutcome:
     phase: str | None  # what was going on then: "setup", "forward" or "cleanup"; None for a whole one
     origin: str | None  # what ended it: "request", "model", "outside"; None where nothing cut it short, or unknown
     partial: bool  # whether the records are a prefix of what a whole forward would have given
+
+
+INSIDE: Final = frozenset(dir(View)) - {"events", "opened"} | frozenset(
+    ("alive", "known_of_values", "phase_of_end", "read", "records", "resolved", "values_looked_at")
+)
+"""Names of a trace that are for other parts of the package, and in no ``dir``."""
+
+HINTS: Final = {
+    "save": "trace.journal.copy_to(path) writes it to a journal, which tl.load(path) reads",
+    "nodes": "trace.ops holds the calls",
+    "activations": "trace.ops[label].out is one",
+}
+"""What to use for an attribute that is looked for here."""
 
 
 class Trace(View):
@@ -206,7 +220,7 @@ class Trace(View):
     def health(self) -> TraceHealth:
         """What could not be watched, and how far the capture can be trusted."""
         with over_events():
-            return health_of(self.tables, self.values_looked_at)
+            return health_of(self.tables, self.values_looked_at, self.known_of_values)
 
     # -- collections
 
@@ -438,7 +452,7 @@ class Trace(View):
         if isinstance(key, str):
             return self.found(self.index().find(key))
         if isinstance(key, Selector):
-            return Selection(self, self.resolved(key), repr(key))
+            return Selection(self, self.resolved(key), repr(key), selector=key)
         return self.ops[key]
 
     def resolved(self, selector: Selector) -> Choice:
@@ -447,7 +461,18 @@ class Trace(View):
             return masks.whole(selector.rows(self.tables, self.records))
         from torchlens.reading.ranking import Values  # for cost: a trace is read without torch
 
-        return resolve(selector, self.tables, self.records, Values(self))
+        try:
+            return resolve(selector, self.tables, self.records, Values(self))
+        except SelectionError as exc:
+            absent = "; ".join(dict.fromkeys(absences(selector, self.index())))
+            if exc.fields.get("reason") != "population_too_small" or not absent:
+                raise
+            raise SelectionError(
+                code=exc.code,
+                problem=f"{exc.problem}: {absent}",
+                remedy="name what there is: trace.ops.labels and trace.modules.labels list it",
+                **{name: fact for name, fact in exc.fields.items() if name not in ("code", "remedy")},
+            ) from exc
 
     def __contains__(self, key: object) -> bool:
         """Whether a label or address names a record exactly, or a record is of this trace."""
@@ -609,10 +634,16 @@ class Trace(View):
 
     def values_looked_at(self) -> NonfiniteFinding:
         """NaN and infinities among the kept activations; what ``trace.health.nonfinite`` reads, looked at once."""
+        known = self.known_of_values()
+        if known is None:
+            known = nonfinite_of(self)
+            self.looked_at = (self.tables, known)
+        return known
+
+    def known_of_values(self) -> NonfiniteFinding | None:
+        """The same where it was looked at."""
         tables = self.tables
-        if self.looked_at is None or self.looked_at[0] is not tables:
-            self.looked_at = (tables, nonfinite_of(self))
-        return self.looked_at[1]
+        return self.looked_at[1] if self.looked_at is not None and self.looked_at[0] is tables else None
 
     @property
     def records(self) -> OpRecords:
@@ -625,6 +656,21 @@ class Trace(View):
         return self.record(found.table, found.row)
 
     # -- how it looks
+
+    def __dir__(self) -> list[str]:
+        return sorted(name for name in {"journal", *dir(type(self))} - INSIDE if not name.startswith("_"))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """What a trace has not, with a hint at what was perhaps meant."""
+            if hasattr(type(self), name):  # its own refusal is an AttributeError too, as after cleanup
+                return object.__getattribute__(self, name)
+            hint = HINTS.get(name)
+            raise AttributeError(f"a Trace has no {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied("a Trace", self.journal_path)
 
     def __repr__(self) -> str:
         if self.is_cleaned_up:
@@ -664,12 +710,22 @@ class TraceCaptureError(CaptureError, RuntimeError):
         self.partial_trace = partial_trace
 
     @staticmethod
-    def of(error: Exception, partial_trace: Trace, refusal: JournalError | None = None) -> TraceCaptureError:
-        """The error for a model that raised ``error``, in a capture that its journal could not wholly take."""
+    def of(
+        error: Exception, partial_trace: Trace, refusal: JournalError | None = None, *, hint: str | None = None
+    ) -> TraceCaptureError:
+        """The error for a model that raised ``error``, in a capture that its journal could not wholly take.
+
+        Args:
+            error: What the model raised.
+            partial_trace: What came before it.
+            refusal: What the journal could not take.
+            hint: What else to look at, from how the model was called.
+        """
         return _class_for(type(error))(  # type: ignore[arg-type]  # mypy takes a class for unhashable
             code="model_raised",
             problem=f"the model raised {type(error).__name__}: {message_of(error)}{_where(partial_trace)}",
-            remedy="see the cause; exc.partial_trace holds what was recorded before it, and .failure tells of the call",
+            remedy="see the cause; exc.partial_trace holds what was recorded before it, and .failure tells of the call"
+            + (f"; {hint}" if hint else ""),
             partial_trace=partial_trace,
             refused=None if refusal is None else refusal.code,
         )

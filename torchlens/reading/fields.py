@@ -6,14 +6,16 @@ A record holds no fact of its own; each field reads its column when asked. Two f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, NoReturn, Protocol, TypeVar, overload
+
+from typing_extensions import Self
 
 from projections.errors import over_events
 from torchlens.printable import printable
 from torchlens.reading.lookup import LABELS
-from torchlens.reading.view import View
+from torchlens.reading.view import View, not_copied
 
-__all__ = ["Field", "Readable", "Record"]
+__all__ = ["Field", "Readable", "Record", "pass_through", "public_names"]
 
 T = TypeVar("T")
 
@@ -50,6 +52,27 @@ class Record:
     def about(self) -> str:
         """What the short form says behind the label."""
         return ""
+
+    def __reduce__(self) -> NoReturn:
+        raise not_copied("a record of a trace", self.trace.journal.path)
+
+    def __copy__(self) -> Self:
+        return type(self)(self.trace, self.row)
+
+    def __dir__(self) -> list[str]:
+        return public_names(type(self))
+
+
+def public_names(kind: type) -> list[str]:
+    """What a reader may ask of a record: its fields, and its methods that are not how it is made."""
+    kept = {"trace", *(name for name in dir(kind) if not name.startswith("_"))}
+    return sorted(kept - INSIDE)
+
+
+INSIDE: Final = frozenset(
+    ("about", "counted", "first_place", "live", "only_output", "read", "row", "table_name", "gradient_records")
+)
+"""Names of records that are for other parts of the package, and in no ``dir``."""
 
 
 class Readable(Protocol):
@@ -90,3 +113,20 @@ class Field(Generic[T]):
         with over_events():
             made: T = self.make(stored)
             return made
+
+
+def pass_through(outer: type, inner: type, field: Callable[[str], Field[Any]], of_what: str) -> None:
+    """Give a record every field of the only pass or call in it that it has no answer of its own to.
+
+    Args:
+        outer: Class of the record of all passes or calls.
+        inner: Class of that of one.
+        field: Makes the field that asks that one, or refuses, from its docstring.
+        of_what: Of what it is a field, as the docstring begins.
+    """
+    for name in public_names(inner):
+        told = getattr(inner, name, None)
+        if not hasattr(outer, name) and isinstance(told, (Field, property)):
+            made = field(f"{of_what}: {told.__doc__}")
+            made.__set_name__(outer, name)
+            setattr(outer, name, made)

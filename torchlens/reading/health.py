@@ -1,12 +1,13 @@
 """How far a capture can be trusted, for people: ``trace.health``.
 
-Everything here but ``nonfinite`` is read from the tables. That one looks at the kept activations when it is first
-read, since no event says what is in them.
+Everything here but ``nonfinite`` is read from the tables. That one looks at the kept activations, once, since no event
+says what is in them. The text form and ``is_clean`` look too, unless there is very much to look at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Any, Final
 
 import attrs
@@ -15,7 +16,9 @@ from journal import JournalError
 from projections import CaptureTables
 from torchlens.errors import PayloadUnavailableError
 from torchlens.printable import amount, printable
-from torchlens.reading.view import View
+from torchlens.quantities import Bytes
+from torchlens.reading.locations import innermost_own
+from torchlens.reading.view import View, no_torch
 
 __all__ = [
     "Completeness",
@@ -31,6 +34,9 @@ __all__ = [
 
 NAMED: Final = 8
 """Most labels or places that the text of a finding names."""
+
+MOST_LOOKED_AT: Final = 1 << 30
+"""Bytes of kept activations that are looked at unasked, in about a second; more of them only by ``nonfinite``."""
 
 
 @attrs.frozen
@@ -105,7 +111,7 @@ class OtherThread:
         return printable(f"{self.name}: {calls} of {', '.join(list(self.functions)[:NAMED])}")
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class NonfiniteFinding:
     """NaN and infinities among the kept activations."""
 
@@ -114,6 +120,8 @@ class NonfiniteFinding:
     unchecked: int  # ops whose activation was not kept, is not to be had here, or cannot be looked at
     labels: tuple[str, ...]  # ops with NaN or infinity, in order
     nan_labels: tuple[str, ...]  # of them those with NaN
+    first_place: str | None  # "model.py:17", the line that ``first`` was called at; None where that is not known
+    first_nan_place: str | None  # the same of ``first_nan``
 
     @property
     def first(self) -> str | None:
@@ -124,6 +132,32 @@ class NonfiniteFinding:
     def first_nan(self) -> str | None:
         """The first op with NaN. Infinities are often meant, as in a mask; a NaN hardly ever is."""
         return self.nan_labels[0] if self.nan_labels else None
+
+    def __str__(self) -> str:
+        return printable("; ".join(self.parts()))
+
+    def __repr__(self) -> str:
+        return f"<NonfiniteFinding {self.verdict}: {self}>"
+
+    def parts(self) -> Iterator[str]:
+        infinite = len(self.labels) - len(self.nan_labels)
+        for what, count, label, place in (
+            ("NaN", len(self.nan_labels), self.first_nan, self.first_nan_place),
+            ("infinities and no NaN", infinite, self.first_infinite, None),
+        ):
+            if label is not None:
+                at = f" ({place})" if place else ""
+                yield f"{what} first in {label}{at}, {count} of {amount(self.checked, 'activation')}"
+        if not self.labels and self.checked:
+            yield f"all values of {amount(self.checked, 'activation')} are finite"
+        if self.unchecked:
+            yield f"{amount(self.unchecked, 'op')} not looked at, whose values were not kept or cannot be"
+
+    @property
+    def first_infinite(self) -> str | None:
+        """The first op with infinities and no NaN; None where there is none."""
+        nan = frozenset(self.nan_labels)
+        return next((label for label in self.labels if label not in nan), None)
 
 
 @attrs.frozen
@@ -139,17 +173,43 @@ class TraceHealth:
     opaque_reasons: Mapping[str, str]  # the reason of each op of both kinds, by label
     threads: tuple[OtherThread, ...]  # threads whose calls are not recorded
     notes: tuple[str, ...]  # what a reader should know, in words
+    held: Bytes  # size of the kept activations
     look: Callable[[], NonfiniteFinding] = attrs.field(repr=False, eq=False)
+    known: Callable[[], NonfiniteFinding | None] = attrs.field(repr=False, eq=False)
 
     @property
     def nonfinite(self) -> NonfiniteFinding:
-        """NaN and infinities. Every kept activation is looked at, when this is first read."""
+        """NaN and infinities. Every kept activation is looked at, once.
+
+        Raises:
+            PayloadUnavailableError: ``torch_not_installed``.
+        """
         return self.look()
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything was watched and returned. What the values were is not asked: see ``nonfinite``."""
-        return not (self.unseen_tensors or self.opaque_ops or self.threads or self.notes)
+        """Whether there is nothing to report, NaN and infinities included.
+
+        Where more than a gigabyte is kept, values count only once ``nonfinite`` was read.
+        """
+        values = self.values()
+        return not (
+            self.capture_verified is False
+            or self.unseen_tensors
+            or self.opaque_ops
+            or self.threads
+            or self.notes
+            or (values is not None and values.labels)
+        )
+
+    def values(self) -> NonfiniteFinding | None:
+        """NaN and infinities; None where that was not looked at, and would take long or cannot be done here."""
+        if self.held > MOST_LOOKED_AT:
+            return self.known()
+        try:
+            return self.look()
+        except PayloadUnavailableError:  # torch is not installed
+            return None
 
     def __str__(self) -> str:
         return "\n".join(printable(line) for line in self.lines())
@@ -175,8 +235,13 @@ class TraceHealth:
         if len(self.opaque_reasons) > NAMED:
             yield f"  opaque: {len(self.opaque_reasons) - NAMED} more"
         yield from (f"  {note}" for note in self.notes)
+        values = self.values()
+        if values is None:
+            yield f"  values: {self.held} of activations not looked at; read .nonfinite"
+        else:
+            yield f"  values: {values}"
         if self.is_clean:
-            yield "  nothing to report of how it was watched"
+            yield "  nothing else to report" if values is None or values.unchecked else "  nothing to report"
 
 
 def several(lead: str, items: Any) -> Iterator[str]:
@@ -185,12 +250,15 @@ def several(lead: str, items: Any) -> Iterator[str]:
         yield f"{lead}{len(items) - NAMED} more"
 
 
-def health_of(tables: CaptureTables, look: Callable[[], NonfiniteFinding]) -> TraceHealth:
+def health_of(
+    tables: CaptureTables, look: Callable[[], NonfiniteFinding], known: Callable[[], NonfiniteFinding | None]
+) -> TraceHealth:
     """The health of a trace, from its tables.
 
     Args:
         tables: They.
         look: Looks at the kept activations.
+        known: What was found in them, where they were looked at.
     """
     fact, ops = tables.fact, tables.ops
     mode = "on" if fact("verifies_capture") else "off"
@@ -223,7 +291,9 @@ def health_of(tables: CaptureTables, look: Callable[[], NonfiniteFinding]) -> Tr
         opaque_reasons={labels[row]: reasons[row] for row in sorted((*unseen, *opaque))},
         threads=tuple(OtherThread(name, count, dict(functions)) for name, count, functions in fact("threads")),
         notes=tuple(notes_of(tables)),
+        held=Bytes(fact("saved_activation_memory")),
         look=look,
+        known=known,
     )
 
 
@@ -262,7 +332,10 @@ def escapes_of(tables: CaptureTables) -> tuple[Escape, ...]:
 
 def nonfinite_of(view: View) -> NonfiniteFinding:
     """NaN and infinities: every kept activation is looked at once, one after the other."""
-    from torchlens.tensors import nonfinite_elements  # for cost: records are read without torch
+    try:
+        from torchlens.tensors import nonfinite_elements  # for cost: records are read without torch
+    except ModuleNotFoundError as exc:
+        raise no_torch(exc) from exc
 
     ops = view.tables.ops
     labels, values = ops.column("label"), ops.column("value")
@@ -271,8 +344,8 @@ def nonfinite_of(view: View) -> NonfiniteFinding:
     if stop is not None:
         _, value, num_nan, num_infinite = stop
         by_value[value] = (num_nan, num_infinite)
-    found: list[str] = []
-    with_nan: list[str] = []
+    found: list[int] = []
+    with_nan: list[int] = []
     checked = 0
     for row, value in enumerate(values):
         if value not in by_value:
@@ -285,8 +358,23 @@ def nonfinite_of(view: View) -> NonfiniteFinding:
             continue
         checked += 1
         if any(counts):
-            found.append(labels[row])
+            found.append(row)
         if counts[0]:
-            with_nan.append(labels[row])
+            with_nan.append(row)
     verdict = "found" if found else "checked_and_clean" if checked else "not_checked"
-    return NonfiniteFinding(verdict, checked, len(labels) - checked, tuple(found), tuple(with_nan))
+    return NonfiniteFinding(
+        verdict=verdict,
+        checked=checked,
+        unchecked=len(labels) - checked,
+        labels=tuple(labels[row] for row in found),
+        nan_labels=tuple(labels[row] for row in with_nan),
+        first_place=place_of(view, found),
+        first_nan_place=place_of(view, with_nan),
+    )
+
+
+def place_of(view: View, rows: list[int]) -> str | None:
+    """File and line of the first of some ops; None without one, or where its place is not known."""
+    frames = view.tables.ops.value("code_context", rows[0]) if rows else ()
+    frame = innermost_own(frames, lambda frame: frame[0])
+    return None if frame is None else f"{PurePath(frame[0]).name}:{frame[1]}"

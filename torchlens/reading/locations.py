@@ -6,14 +6,25 @@ Rule   no source file is read: the text is that of the function as it was when i
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from projections.sites import FRAME
 from torchlens.reading.view import View
 
-__all__ = ["FuncCallLocation", "location_of"]
+__all__ = ["FuncCallLocation", "innermost_own", "location_of"]
+
+T = TypeVar("T")
+
+INSTALLED: Final = frozenset(("site-packages", "dist-packages"))
+"""Folders that packages are installed in."""
+
+LIBRARY: Final = re.compile(r"/lib(64)?/python3\.\d+t?/|\\Lib\\(asyncio|concurrent|multiprocessing)\\")
+"""Folders of Python's own library."""
 
 LINES: Final = 7
 """Lines on either side of a call, unless the capture was asked for more or fewer."""
@@ -103,3 +114,17 @@ class FuncCallLocation:
 
 def location_of(trace: View, frame: tuple[Any, ...]) -> FuncCallLocation:
     return FuncCallLocation(**dict(zip(FRAME, frame, strict=True)), trace=trace)
+
+
+def innermost_own(places: Sequence[T], file: Callable[[T], str]) -> T | None:
+    """The last place outside installed packages and Python's library; the very last where all are inside, None where
+    there are none."""
+    for place in reversed(places):
+        if not is_installed(file(place)):
+            return place
+    return places[-1] if places else None
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is of an installed package, or of Python's own library; judged by its path alone."""
+    return not INSTALLED.isdisjoint(PurePath(file).parts) or LIBRARY.search(file) is not None

@@ -217,10 +217,11 @@ class Index:
         )
 
     def pass_out_of_range(self, key: str, base: str, count: int) -> NoReturn:
+        last = f" to {f'{base}:{count}'!r}" if count > 1 else ""
         raise IndexOutOfRange(
             code="op_lookup_pass_out_of_range",
             problem=f"{key!r} asks for a pass that {base!r} does not have: it has {count}",
-            remedy=f"ask for {base + ':1'!r}{f' to {base}:{count}' if count > 1 else ''}, or for all, {base + ':all'!r}"
+            remedy=f"ask for {base + ':1'!r}{last}, or for all, {base + ':all'!r}"
             if count
             else "ask for something that was called",
             key=key,
@@ -236,7 +237,9 @@ class Index:
             kinds = "a position, a label, a module address or call, a parameter or buffer address, or a selector"
             valid = f"positions go from {-ops} to {ops - 1}" if ops else "there are no ops"
         else:
-            kinds = f"the {LABELS[table].replace('_', ' ')} of a {KINDS[table]}, or a position"
+            kind, column = KINDS[table], LABELS[table]
+            what = column if column in ("address", "id") else "label"
+            kinds = f"the {what} of {'an' if kind[0] in 'aeiou' else 'a'} {kind}, or a position"
             valid = "its .labels lists what is there"
         hint = f"did you mean {listed(near)}? " if near else ""
         raise LookupRefused(

@@ -6,18 +6,19 @@ is all. What is read of it, and the trace it becomes, come from the same tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 import attrs
 
 from projections.vocabulary import ROOT
 from torchlens import collector
-from torchlens.errors import CaptureError, LookupRefused
+from torchlens.errors import AmbiguousOpLookupError, CaptureError, LookupRefused, PayloadUnavailableError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
 from torchlens.reading.facade import CaptureOutcome, Trace
-from torchlens.reading.lookup import at_position, near_misses, sliced
+from torchlens.reading.lookup import at_position, listed, near_misses, sliced
 from torchlens.reading.records import Op, Orphan
 from torchlens.reading.summary import SummaryText
 from torchlens.reading.tabular import frame_of
@@ -123,7 +124,7 @@ class Recording(Sequence[RecordedActivation]):
     """The kept activations of one forward, in the order in which they were made; made by ``tl.record``.
 
     ``recording[k]`` and ``recording[a:b]`` go by position, ``recording["relu_4_raw"]`` by the label that the op had
-    while the model ran.
+    while the model ran, or by the address of the module that returned it.
 
     Args:
         trace: The capture, of which nothing has been read.
@@ -169,10 +170,11 @@ class Recording(Sequence[RecordedActivation]):
     def __getitem__(self, key: slice) -> list[RecordedActivation]: ...
 
     def __getitem__(self, key: int | str | slice) -> RecordedActivation | list[RecordedActivation]:
-        """By position, slice, or the label that the op had while the model ran.
+        """By position, slice, label while the model ran, or the address of a module that returned it.
 
         Raises:
             PayloadUnavailableError: ``activation_not_saved``, for an op that ran and was not selected.
+            AmbiguousOpLookupError: ``ambiguous_record_lookup``, where the module returned several that were kept.
             LookupRefused: ``record_lookup_not_found``, ``record_lookup_index_out_of_range``.
         """
         records = self.records
@@ -180,28 +182,84 @@ class Recording(Sequence[RecordedActivation]):
             for record in records:
                 if record.label == key:
                     return record
-            self._missing(key)
+            return self._returned_by(key)
         if isinstance(key, slice):
             return list(sliced(records, key, "recorded activation"))
         return records[at_position(key, len(records), "recorded activation")]
 
-    def _missing(self, label: str) -> NoReturn:
+    def _returned_by(self, key: str) -> RecordedActivation:
+        """The only kept activation that the module at an address returned."""
+        tables = self._trace.tables
+        address = tables.aliases.get(key)
+        returned = self._returned()
+        found = [record for record in self.records if address in returned[record.op.read("value")]]
+        if address is None:
+            if any(key in self._trace.table(name).column("raw_label") for name in ("ops", "orphans")):
+                raise not_saved(key)
+            self._missing(key)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise PayloadUnavailableError(
+                code="activation_not_saved",
+                problem=f"nothing that module {key!r} returned was kept",
+                remedy=f"record again with save={key!r}; by_address({key!r}) lists what was kept inside",
+                label=key,
+            )
+        raise AmbiguousOpLookupError(
+            code="ambiguous_record_lookup",
+            problem=f"module {key!r} returned {len(found)} activations of this recording: "
+            + listed([record.label for record in found]),
+            remedy="ask for one by its label, or for all with by_address",
+            key=key,
+            candidates=tuple(record.label for record in found),
+        )
+
+    def _returned(self) -> Mapping[int, set[str]]:
+        """Addresses of the modules that returned each value, under whichever op: a module may hand one on."""
+        made: defaultdict[int, set[str]] = defaultdict(set)
         for name in ("ops", "orphans"):
-            if label in self._trace.table(name).column("raw_label"):
-                raise not_saved(label)
-        near = near_misses(label, [{record.label: () for record in self.records}])
+            table = self._trace.table(name)
+            for value, modules in zip(table.column("value"), table.column("output_of_modules"), strict=True):
+                made[value].update(modules)
+        return made
+
+    def _missing(self, key: str) -> NoReturn:
+        doors = ({record.label: () for record in self.records}, dict.fromkeys(self._trace.tables.aliases, ()))
+        near = near_misses(key, doors)
         raise LookupRefused(
             code="record_lookup_not_found",
-            problem=f"no op of this recording is called {label!r}",
+            problem=f"no op or module of this recording is called {key!r}",
             remedy=(f"did you mean {near[0]!r}? " if near else "")
-            + "give a position, or a label as .records tells them; final labels come with to_trace()",
-            key=label,
+            + "give a position, a label as .records tells them, or a module address; final labels come with to_trace()",
+            key=key,
             suggestions=tuple(near),
         )
 
     def by_address(self, address: str) -> list[RecordedActivation]:
-        """Those that a module ran, ``"self"`` for the root, or the versions of a buffer."""
-        return [record for record in self.records if record.address == address]
+        """Those that ran in a module, modules inside it included, or that it returned; or the versions of a buffer.
+
+        ``"self"`` gives those that ran in no submodule.
+
+        Raises:
+            LookupRefused: ``record_lookup_not_found``, where there is no such module or buffer.
+        """
+        tables = self._trace.tables
+        found = [record for record in self.records if record.kind == "buffer" and record.address == address]
+        module = tables.aliases.get(address)
+        if module == ROOT:
+            return [record for record in self.records if record.module is None and record.kind != "buffer"]
+        if module is not None:
+            returned = self._returned()
+            return [
+                record
+                for record in self.records
+                if module in returned[record.op.read("value")]
+                or any(call.rpartition(":")[0] == module for call in record.modules)
+            ]
+        if not found and address not in tables.buffers.column("address"):
+            self._missing(address)
+        return found
 
     def by_pass(self, index: int) -> list[RecordedActivation]:
         """Those that are the same code for this time round, from 1."""

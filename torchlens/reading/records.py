@@ -8,7 +8,7 @@ None means that the question does not apply. Memory and time come as ``Bytes`` a
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 
@@ -17,10 +17,10 @@ from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavail
 from torchlens.printable import amount
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
-from torchlens.reading.fields import Field, Record
+from torchlens.reading.fields import Field, Record, pass_through
 from torchlens.reading.given import Given, kept_arguments
 from torchlens.reading.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
-from torchlens.reading.locations import FuncCallLocation, location_of
+from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
 from torchlens.reading.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.reading.view import View
 
@@ -399,8 +399,18 @@ class Op(HasGradients, Record):
 
     @property
     def code_context(self) -> list[FuncCallLocation]:
-        """Where it was called: the frames of the model, outermost forward first."""
+        """Where it was called: the frames of the model, outermost forward first, then the user's frame that asked for
+        the capture. The call itself is the last of the model's, ``user_place`` the last of the user's own."""
         return locations(self)
+
+    @property
+    def user_place(self) -> FuncCallLocation | None:
+        """The line of the user's own code: the innermost outside installed packages on the way to the call, which is
+        that which asked for the capture where the model is all of such a package; None where no call was made."""
+        frames = self.read("code_context")
+        caller = self.trace.tables.fact("called_from") if frames else None
+        frame = innermost_own((*(() if caller is None else (caller,)), *frames), lambda frame: frame[0])
+        return None if frame is None else location_of(self.trace, frame)
 
     @property
     def layer(self) -> Layer:
@@ -449,12 +459,16 @@ class Orphan(Op):
 class Layer(Record):
     """Ops that are the same code run more than once; each is one pass.
 
-    Fields of a single op pass through where there is one pass, and are refused with
+    Every other field of an op passes through where there is one pass, and is refused with
     ``layer_pass_ambiguous`` where there are several.
     """
 
     __slots__ = ()
     table_name = "layers"
+
+    if TYPE_CHECKING:  # the fields of an op that are given at the end of this file
+
+        def __getattr__(self, name: str) -> Any: ...
 
     layer_label = Field[str]("Its label: ``relu_1_2``.")
     layer_label_short = Field[str]("Its label without the total.")
@@ -609,12 +623,16 @@ class Layer(Record):
 class Module(Record):
     """One ``nn.Module`` instance of the model.
 
-    Fields of a single call pass through where it was called once, and are refused with
+    Every other field of a call passes through where it was called once, and is refused with
     ``module_call_ambiguous`` where it was called several times.
     """
 
     __slots__ = ()
     table_name = "modules"
+
+    if TYPE_CHECKING:  # the fields of a call that are given at the end of this file
+
+        def __getattr__(self, name: str) -> Any: ...
 
     address = Field[str]("Its first registered name, dotted; ``self`` for the root.")
     name = Field[str]("Last part of its address.")
@@ -914,7 +932,7 @@ class ModuleCall(Record):
         )
 
     def about(self) -> str:
-        return f" ({self.read('class_name')}), {self.read('num_ops')} ops"
+        return f" ({self.read('class_name')}), {amount(self.read('num_ops'), 'op')}"
 
 
 class Param(Record):
@@ -1129,3 +1147,7 @@ class Buffer(HasGradients, Record):
     def about(self) -> str:
         versions = len(self.read("version_rows"))
         return f" {amount(versions, 'version')}"
+
+
+pass_through(Layer, Op, PassField, "Of its only op")
+pass_through(Module, ModuleCall, CallField, "Of its only call")

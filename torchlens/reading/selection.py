@@ -13,8 +13,10 @@ from typing import Any, ClassVar, NamedTuple, overload
 
 from projections import masks
 from projections.masks import ALL, Choice, Mask, Whole
+from projections.selector import Selector
 from torchlens.errors import SelectionError
 from torchlens.printable import amount, printable
+from torchlens.reading.absent import absences
 from torchlens.reading.lookup import at_position, sliced
 from torchlens.reading.records import Op
 from torchlens.reading.view import View
@@ -127,13 +129,21 @@ class Selection(Sequence[Site]):
     selections of one trace.
     """
 
-    __slots__ = ("sites", "source", "trace")
+    __slots__ = ("selector", "sites", "source", "trace")
 
-    def __init__(self, trace: View, rows: Iterable[int] | Choice, source: str, relation: str = "selector") -> None:
+    def __init__(
+        self,
+        trace: View,
+        rows: Iterable[int] | Choice,
+        source: str,
+        relation: str = "selector",
+        selector: Selector | None = None,
+    ) -> None:
         provenance = Provenance(relation, source)
         choice = rows if isinstance(rows, Mapping) else masks.whole(rows)
         self.trace = trace
         self.source = source
+        self.selector = selector
         self.sites = tuple(Site(trace, row, elements, provenance) for row, elements in sorted(choice.items()))
 
     @property
@@ -159,7 +169,7 @@ class Selection(Sequence[Site]):
         if not self.sites:
             raise SelectionError(
                 code="site_table_empty",
-                problem=f"{self.source} matched no site of this trace",
+                problem=f"{self.source} matched no site of this trace{self.why_empty()}",
                 remedy="widen the selector; trace.ops.labels lists what there is",
                 source=self.source,
             )
@@ -237,4 +247,12 @@ class Selection(Sequence[Site]):
     def __repr__(self) -> str:
         count = len(self.sites)
         shown = printable(", ".join(self.labels()[:5])) + (", ..." if count > 5 else "")
-        return f"<Selection of {amount(count, 'site')}{': ' + shown if count else ''}>"
+        why = printable(self.why_empty())
+        return f"<Selection of {amount(count, 'site')}{': ' + shown if count else why}>"
+
+    def why_empty(self) -> str:
+        """What the selector names that the trace has not, as the end of a sentence; nothing where it matched."""
+        if self.sites or self.selector is None:
+            return ""
+        found = list(dict.fromkeys(absences(self.selector, self.trace.index())))
+        return ": " + "; ".join(found) if found else ""

@@ -107,14 +107,17 @@ def module_line(tables: CaptureTables, row: int) -> Line:
         cut(f"{indent}{name} ({kind})", WIDEST_NAME),
         str(len(calls)) if calls else "-",
         str(ops) if calls else "-",
-        cut(shapes(tables, tables.module_calls.value("output_op_rows", calls[0])), WIDEST_SHAPE) if calls else "",
+        cut(returned(tables, calls[0]), WIDEST_SHAPE) if calls else "",
         f"{params:,}" if params else "-",
         str(Duration(time)) if time else "-",
     )
 
 
-def shapes(tables: CaptureTables, rows: Sequence[int]) -> str:
-    """The first shape, and how many more there are."""
+def returned(tables: CaptureTables, call: int) -> str:
+    """What a module call returned: the first shape, and how many more there are; or that it did not."""
+    rows, status = tables.module_calls.value("output_op_rows", call), tables.fact("status")
+    if not rows and not tables.module_calls.value("is_returned", call):
+        return {"halted": "left", "aborted_nonfinite": "left", "unfinished": "not left"}.get(status, "raised")
     if not rows:
         return "no tensor"
     first = str(tables.ops.value("shape", rows[0]))
@@ -171,7 +174,8 @@ def totals(tables: CaptureTables, where: str | None) -> list[str]:
         "time": durations(tables),
     }
     if reason := ending(tables):
-        facts = {str(fact("status")): reason, **facts}
+        status = str(fact("status"))
+        facts = {"not finite" if status == "aborted_nonfinite" else status: reason, **facts}
     lines = [cut(f"{name:<{FIRST}}{text}", WIDTH) for name, text in facts.items()]
     if where:  # behind the first line, which says what was raised
         wrapped = textwrap.wrap(printable(where), WIDTH - FIRST, max_lines=MOST_OF_A_PLACE, placeholder=" …")
@@ -183,6 +187,8 @@ def ending(tables: CaptureTables) -> str | None:
     """Why the forward did not run to its end; None where it did, or where nobody could say."""
     if reason := tables.fact("halt_reason"):
         return f"at {reason}"
+    if reason := tables.fact("nonfinite_reason"):
+        return f"{reason} in what a call returned"
     kind, message = tables.fact("error_type"), tables.fact("error_message")
     return f"{kind.rpartition('.')[2]}: {message}" if kind and message else kind
 

@@ -22,10 +22,12 @@ TRACE: Final = """
     pass_index num_passes lookup_keys has_saved_activation has_saved_args num_inputs shape transformed_out_shape dtype
     transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors has_out_variations grad
     save_grads has_grad grad_shape grad_dtype gradient_memory func_call_id func_name func_qualname var_names
-    arg_expressions func_duration flops_forward flops_backward arg_names num_args_total num_pos_args num_kwargs
+    arg_expressions func_duration flops_forward macs_forward flops_backward flops_total bytes_read bytes_written
+    arg_names num_args_total num_pos_args num_kwargs
     non_tensor_pos_args non_tensor_kwargs is_inplace grad_fn_class_name in_multi_output multi_output_index
     multi_output_name container_path param_shapes num_params num_params_trainable num_params_frozen param_memory
-    recurrent_ops site_key parents parent_arg_positions root_ancestors children has_children is_input
+    recurrent_ops site_key parents num_parents parent_arg_positions root_ancestors children num_children has_children
+    is_input
     input_was_parameter has_input_ancestor input_ancestors min_distance_from_input max_distance_from_input is_output
     is_output_parent is_final_output has_output_descendant output_descendants is_orphan io_role
     min_distance_to_output max_distance_to_output is_buffer address buffer_pass buffer_source buffer_write_kind
@@ -47,13 +49,14 @@ OPS: Final = """
 LAYERS: Final = """
     layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
-    multi_output_index multi_output_name shape dtype device_ref activation_memory autograd_memory
-    total_autograd_memory num_autograd_tensors save_grads flops_forward flops_backward param_shapes num_params
+    multi_output_index multi_output_name has_saved_activation shape dtype device_ref activation_memory
+    total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors save_grads flops_forward
+    macs_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
     is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source
     is_internal_sink is_terminal_bool is_scalar_bool bool_value in_conditionals conditional_branch_stack_ops module
     modules output_of_modules output_of_module_calls is_atomic_module func_config op_labels parents children
-    total_flops_forward total_func_duration
+    total_flops_forward total_macs_forward total_flops_backward total_func_duration
 """
 
 MODULES: Final = """
@@ -65,7 +68,8 @@ MODULES: Final = """
     num_recursive_params num_recursive_param_tensors recursive_param_addresses param_memory has_trainable_params
     has_frozen_params buffer_layers training has_forward_hooks has_backward_hooks forward_args_summary
     forward_kwargs_summary forward_duration total_forward_duration func_calls_duration total_func_calls_duration
-    total_output_activation_memory total_internal_activation_memory total_autograd_memory num_descendant_calls
+    total_output_activation_memory total_internal_activation_memory total_autograd_memory total_flops_forward
+    total_macs_forward total_flops_backward num_descendant_calls
     max_descendant_depth
 """
 

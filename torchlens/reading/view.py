@@ -17,7 +17,7 @@ from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
 from projections.syntax import Syntax
 from torchlens import collector
-from torchlens.errors import PayloadUnavailableError, TraceCleanedUpError
+from torchlens.errors import CompatibilityError, PayloadUnavailableError, TorchLensError, TraceCleanedUpError
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
@@ -270,15 +270,34 @@ class View(ABC):
         try:
             from torchlens.tensors import from_payload  # for cost: the tables are read without torch
         except ModuleNotFoundError as exc:
-            raise PayloadUnavailableError(
-                code="torch_not_installed",
-                problem=f"an activation is a tensor, and {exc.name} is not installed here",
-                remedy="install it; everything but activations is read without",
-                missing=exc.name,
-            ) from exc
+            raise no_torch(exc) from exc
         with over_events():
             number, offset, strides = ref
             return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+
+
+def not_copied(what: str, path: str | None) -> TorchLensError:
+    """The refusal to pickle or copy what reads from an open journal."""
+    return CompatibilityError(
+        code="trace_not_copied",
+        problem=f"{what} reads from an open journal, so it cannot be pickled or copied",
+        remedy="use it as it is; "
+        + (
+            f"in another process, tl.load({path!r}, capture=...) reads the same"
+            if path
+            else "trace.journal.copy_to(path) writes it to a journal, which tl.load(path) reads anywhere"
+        ),
+        path=path,
+    )
+
+
+def no_torch(missing: ModuleNotFoundError) -> PayloadUnavailableError:
+    return PayloadUnavailableError(
+        code="torch_not_installed",
+        problem=f"an activation is a tensor, and {missing.name} is not installed here",
+        remedy="install it; everything but activations is read without",
+        missing=missing.name,
+    )
 
 
 def not_stored(label: str) -> PayloadUnavailableError:

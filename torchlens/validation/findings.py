@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from torchlens.printable import printable
+from torchlens.printable import amount, printable
 
 __all__ = ["Check", "ValidationReport"]
 
@@ -129,7 +129,7 @@ class ValidationReport:
             return f"every check of {self.model_class_name} passed"
         first = "; ".join(map(str, failures[:3]))
         more = f" and {len(failures) - 3} more" if len(failures) > 3 else ""
-        return f"{len(failures)} checks of {self.model_class_name} failed: {first}{more}"
+        return f"{amount(len(failures), 'check')} of {self.model_class_name} failed: {first}{more}"
 
     def summary(self) -> str:
         """All counts, and the first failures, as text."""
@@ -152,4 +152,4 @@ class ValidationReport:
 
     def __repr__(self) -> str:
         verdict = "valid" if self else f"{len(self.failures)} failed"
-        return f"<ValidationReport {self.model_class_name}: {verdict}, {len(self.checks)} checks>"
+        return f"<ValidationReport {self.model_class_name}: {verdict}, {amount(len(self.checks), 'check')}>"
