@@ -17,14 +17,18 @@ class Coded(Exception):
         problem: What was wrong, as a sentence without its full stop.
         remedy: What to do about it.
         fields: The facts, by name; holds ``code`` and ``remedy`` too.
+        partial_trace: The trace of what was recorded, on an error that a capture ended with; None on all others.
+            It stays in this process: a copy made by pickling has None.
     """
+
+    partial_trace: Any = None
 
     def __init__(self, *, code: str, problem: str, remedy: str, **facts: Any) -> None:
         self.code = code
         self.problem = problem
         self.remedy = remedy
         self.fields: dict[str, Any] = {"code": code, "remedy": remedy, **facts}
-        super().__init__(f"{problem}. Remedy: {remedy} [{code}]")
+        Exception.__init__(self, f"{problem}. Remedy: {remedy} [{code}]")  # whatever else a class with this one is
 
     def __str__(self) -> str:
         return f"{self.problem}. Remedy: {self.remedy} [{self.code}]"

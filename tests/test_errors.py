@@ -21,7 +21,7 @@ import torchlens.errors
 from journal.errors import TorchLensError
 from torchlens.codes import CODES
 from torchlens.errors import TorchLensWarning
-from torchlens.reading.facade import TraceCaptureError
+from torchlens.reading.failed import TraceCaptureError
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("journal", "projections", "torchlens")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from torchlens.journals.reprojection import Reprojection, reproject
     from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
-    from torchlens.reading.facade import Trace, TraceCaptureError, TraceJournalError
+    from torchlens.reading.facade import Trace
+    from torchlens.reading.failed import TraceCaptureError, TraceJournalError
     from torchlens.reading.recording import RecordedActivation, Recording
     from torchlens.reading.selection import Selection
     from torchlens.tracing.extraction import extract, pluck
@@ -95,8 +96,8 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "Selector": ("projections.selector", "Selector"),
     "TorchLensError": ("torchlens.errors", "TorchLensError"),
     "Trace": ("torchlens.reading.facade", "Trace"),
-    "TraceCaptureError": ("torchlens.reading.facade", "TraceCaptureError"),
-    "TraceJournalError": ("torchlens.reading.facade", "TraceJournalError"),
+    "TraceCaptureError": ("torchlens.reading.failed", "TraceCaptureError"),
+    "TraceJournalError": ("torchlens.reading.failed", "TraceJournalError"),
     "__version__": ("torchlens.version", "VERSION"),
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),

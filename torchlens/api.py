@@ -19,11 +19,11 @@ from torchlens.capture.facts import Facts
 from torchlens.capture.plan import Stop
 from torchlens.errors import ConfigurationError, SelectionError, TorchLensWarning
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
-from torchlens.reading.facade import Trace, TraceCaptureError, TraceJournalError
+from torchlens.reading.facade import Trace
+from torchlens.reading.failed import TraceCaptureError, TraceJournalError
 from torchlens.reading.recording import Recording
 from torchlens.tracing import driver
-from torchlens.tracing.given_up import error_of
-from torchlens.tracing.nonfinite import stopped
+from torchlens.tracing.left import error_of, stopped
 from torchlens.tracing.request import (
     Request,
     arguments,
@@ -98,7 +98,8 @@ def trace(
         CompatibilityError: This kind of model or tensor cannot be captured.
         SaveBudgetExceededError: ``save_budget_exceeded``; ``exc.partial_trace`` holds what came before.
         SaveTransformError: ``save_transform_failed``; likewise.
-        CaptureError: ``reentrant_trace``, inside another capture of this thread.
+        CaptureError: ``reentrant_trace``, inside another capture of this thread, or in a thread that its forward
+            started.
         JournalError: The journal cannot be written, seen before the model ran.
         TraceJournalError: A ``JournalError`` that was met while the model ran, which went on; ``exc.partial_trace``
             holds the capture.
@@ -276,10 +277,10 @@ def _raise_what_ended(captured: driver.Captured, made: Trace, request: Request) 
     """Tell of what ended the capture early, or kept it from being stored; the exception holds the trace."""
     if captured.given_up is not None:
         error = error_of(captured.given_up, made.tables)
-        error.partial_trace = made  # type: ignore[attr-defined]  # both classes have it
+        error.partial_trace = made
         raise error
     if isinstance(captured.error, (ConfigurationError, JournalError, SelectionError)):
-        captured.error.partial_trace = made  # type: ignore[union-attr]  # an error takes any
+        captured.error.partial_trace = made
         raise captured.error  # the request or the journal was at fault, not the model
     if captured.error is not None:
         is_mapping = not request.kwargs and len(request.args) == 1 and isinstance(request.args[0], Mapping)

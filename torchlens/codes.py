@@ -127,6 +127,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "replay_function_unknown": "ReplayRefused",
         "replay_memory_unknown": "ReplayRefused",
         "replay_value_not_kept": "ReplayRefused",
+        "restoring_failed": "CaptureError",
         "row_malformed": "JournalError",
         "save_budget_exceeded": "SaveBudgetExceededError",
         "save_budget_invalid": "ConfigurationError",

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 def paused() -> Iterator[None]:
     """Hold the collector off if it was on, and put it back on every way out."""
     was_on = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_on:

@@ -7,6 +7,7 @@ records itself.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -79,6 +80,20 @@ def dispatch_modes() -> Iterator[Any]:
     """The dispatch modes of the user's that are on in this thread, outermost first."""
     for position in range(torch._C._len_torch_dispatch_stack()):
         yield torch._C._get_dispatch_stack_at(position)
+
+
+@contextlib.contextmanager
+def without_mode(mode: Any) -> Iterator[None]:
+    """Take a dispatch mode off, where it is the innermost one."""
+    modes: Any = torch.utils._python_dispatch
+    if torch._C._len_torch_dispatch_stack() and modes._get_current_dispatch_mode() is mode:
+        modes._pop_mode()
+        try:
+            yield
+        finally:
+            modes._push_mode(mode)
+    else:
+        yield
 
 
 running_node: Final[Callable[[], Any]] = torch._C._current_autograd_node
@@ -260,9 +275,13 @@ def op_draws(op: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
 
 
+LAZY: Final[Any] = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]  # torch's stub lacks it
+"""What a lazy module's parameters and buffers are before they have a shape."""
+
+
 def is_uninitialized(tensor: Tensor) -> bool:
     """Whether this is a lazy module's parameter or buffer that has no shape yet."""
-    return isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer)
+    return isinstance(tensor, LAZY)
 
 
 def own_buffers(module: nn.Module) -> dict[str, Tensor | None]:

@@ -6,8 +6,6 @@ codes stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md
 
 from __future__ import annotations
 
-from typing import Any
-
 from journal.errors import Coded, IllegalTransition, JournalCorrupt, JournalError, TorchLensError
 from projections.errors import EncodingError, NotYetKnown, SelectionError, SelectorTypeError
 
@@ -43,21 +41,14 @@ class CaptureError(TorchLensError):
 
 
 class SaveBudgetExceededError(CaptureError):
-    """The kept activations hold more memory than ``save_budget`` allows; the trace of what ran is at ``partial_trace``.
-
-    The trace stays in this process: a copy made by pickling has None there.
-    """
-
-    partial_trace: Any = None
+    """The kept activations hold more memory than ``save_budget`` allows; what ran is at ``partial_trace``."""
 
 
 class SaveTransformError(CaptureError):
     """What ``save=`` should make of an activation could not be made; the trace of what ran is at ``partial_trace``.
 
-    The exception of the transform is its cause. A copy made by pickling has no trace.
+    The exception of the transform is its cause.
     """
-
-    partial_trace: Any = None
 
 
 class ConfigurationError(TorchLensError, ValueError):

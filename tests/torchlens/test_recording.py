@@ -166,7 +166,7 @@ def test_a_failing_predicate_is_blamed_and_what_ran_is_told() -> None:
         recorded(lambda facts: facts.func_name == "linear" and facts.nothing)
     assert refused.value.code == "predicate_evaluation_failed"
     assert isinstance(refused.value.__cause__, AttributeError)
-    assert refused.value.partial_trace.ops.labels == ("input_1",)  # type: ignore[attr-defined]  # set where it is raised
+    assert refused.value.partial_trace.ops.labels == ("input_1", "linear_1_1")
 
 
 def fails(x: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def fails(x: Tensor) -> Tensor:
 def test_a_forward_that_fails_gives_what_came_before_one_way_or_the_other() -> None:
     with pytest.raises(ValueError, match="no") as raised:
         tl.record(fails, torch.ones(2), save="all")
-    assert raised.value.partial_trace.ops.labels == ("input_1", "relu_1_1")  # type: ignore[attr-defined]  # ours
+    assert raised.value.partial_trace.ops.labels == ("input_1", "relu_1_1")
     recording = tl.record(fails, torch.ones(2), save="all", on_forward_error="return_partial")
     assert recording.status == "failed"
     assert [record.layer_type for record in recording] == ["input", "relu"]

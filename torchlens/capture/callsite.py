@@ -8,6 +8,7 @@ object and process.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from time import monotonic_ns
 from types import CodeType, FrameType
@@ -79,8 +80,9 @@ class CallSites:
         self._code(code)
 
     def close(self) -> None:
-        """Let go of what appends and stores; nothing is resolved any more."""
-        del self._append, self._keep
+        """Let go of what appends and stores; nothing is resolved any more. Twice is nothing."""
+        with contextlib.suppress(AttributeError):
+            del self._append, self._keep
 
     def _resolve(self, frame: FrameType | None, chain: tuple[int, ...]) -> int:
         frames: list[tuple[CodeType, int]] = []

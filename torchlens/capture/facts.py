@@ -22,6 +22,7 @@ from projections.graph import function_of_node
 from projections.labels import layer_type
 from projections.selector import CallKey, call_key
 from projections.vocabulary import ROOT, names_of_modules
+from torchlens import compat
 from torchlens.capture.functions import Function
 
 __all__ = ["TOLD", "Facts", "FactsOfCapture"]
@@ -334,5 +335,5 @@ class FactsOfCapture:
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
-    """Its shape; () where it has no one shape, as a nested tensor."""
-    return () if tensor.is_nested else tuple(int(size) for size in tensor.shape)
+    """Its shape; () where it has no one shape, as a nested tensor, or none yet, as a lazy module's buffer."""
+    return () if tensor.is_nested or compat.is_uninitialized(tensor) else tuple(int(size) for size in tensor.shape)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.wrap import listening
+from torchlens.undoing import undo
 
 __all__ = ["Handlers"]
 
@@ -36,8 +37,8 @@ class Handlers:
         for kind in _classes_below(Tensor):
             held = vars(kind).get(NAME)
             if isinstance(held, classmethod | staticmethod) and isinstance(held.__func__, types.FunctionType):
-                setattr(kind, NAME, type(held)(_unheard(held.__func__)))
                 self._classes.append((kind, held))
+                setattr(kind, NAME, type(held)(_unheard(held.__func__)))
         for mode in compat.dispatch_modes():
             self._mute(mode)
         self._enter = original = vars(compat.DispatchMode)["__enter__"]
@@ -52,17 +53,21 @@ class Handlers:
 
     def _mute(self, mode: Any) -> None:
         if not getattr(mode, "is_witness", False) and NAME not in vars(mode):
-            vars(mode)[NAME] = types.MethodType(_unheard_method(getattr(mode, NAME)), mode)
+            made = types.MethodType(_unheard_method(getattr(mode, NAME)), mode)
             self._modes.append(mode)
+            vars(mode)[NAME] = made
 
     def restore(self) -> None:
         if self._enter is not None:
             setattr(compat.DispatchMode, "__enter__", self._enter)  # noqa: B010  # as above
-        while self._modes:
-            vars(self._modes.pop()).pop(NAME, None)
-        while self._classes:
-            kind, held = self._classes.pop()
-            setattr(kind, NAME, held)
+        undo(
+            [
+                *[functools.partial(vars(mode).pop, NAME, None) for mode in self._modes],
+                *[functools.partial(setattr, kind, NAME, held) for kind, held in self._classes],
+            ]
+        )
+        self._modes.clear()
+        self._classes.clear()
 
 
 def _classes_below(kind: type) -> Iterator[type]:

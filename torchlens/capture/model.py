@@ -24,6 +24,7 @@ from torchlens.capture.functions import SCRIPTED, Function
 from torchlens.capture.places import described_classes
 from torchlens.capture.recorder import Recorder, parameter_row
 from torchlens.capture.template import path_of
+from torchlens.undoing import undo
 
 
 @attrs.define(slots=True)
@@ -376,6 +377,8 @@ class Instrumented:
     def _watch(self, module: nn.Module, name: str, number: int) -> None:
         """Hear of it when ``module``'s buffer ``name`` is exchanged."""
         held = compat.own_buffers(module)
+        if not isinstance(held, dict):  # a scripted module's; what runs in it is one op
+            return
         if not isinstance(held, Buffers):
             watched = Buffers(held)
             self._watched.append((module, held, watched))
@@ -389,23 +392,18 @@ class Instrumented:
 
     def restore(self) -> None:
         """Put everything back, and take the numbers off tensors that live on."""
-        for owner, name, original in reversed(self._patched):
-            setattr(owner, name, original)
-        for names, own, made in self._forwards:
-            if names.get("forward") is not made:  # the model has set one of its own
-                continue
-            if own is MISSING:
-                del names["forward"]
-            else:
-                names["forward"] = own
-        for module, own_buffers, watched in self._watched:
-            own_buffers.clear()
-            own_buffers.update(watched)
-            compat.set_buffers(module, own_buffers)
-            watched.tell_no_more()
-        for module, compiled in self._compiled:
-            module.__dict__[compat.COMPILED_CALL] = compiled
-        self._recorder.clear_numbers()
+        undo(
+            [
+                *[functools.partial(setattr, *patched) for patched in reversed(self._patched)],
+                *[functools.partial(_put_forward_back, *replaced) for replaced in self._forwards],
+                *[functools.partial(_put_buffers_back, *watched) for watched in self._watched],
+                *[functools.partial(_put_compiled_back, *compiled) for compiled in self._compiled],
+                self._recorder.clear_numbers,
+                self._let_go,
+            ]
+        )
+
+    def _let_go(self) -> None:
         for held in (self._patched, self._forwards, self._originals, self._watched):
             held.clear()  # what stands in these refers back here
 
@@ -413,6 +411,27 @@ class Instrumented:
     def modules(self) -> list[nn.Module]:
         """Every module that was seen, registered or not."""
         return [*self._described.modules, *self._found]
+
+
+def _put_forward_back(names: dict[str, Any], own: Any, made: Any) -> None:
+    if names.get("forward") is not made:  # the model has set one of its own, or it is back
+        return
+    if own is MISSING:
+        del names["forward"]
+    else:
+        names["forward"] = own
+
+
+def _put_buffers_back(module: nn.Module, held: dict[str, Any], watched: Buffers) -> None:
+    if compat.own_buffers(module) is watched:
+        held.clear()
+        held.update(watched)
+        compat.set_buffers(module, held)
+    watched.tell_no_more()
+
+
+def _put_compiled_back(module: nn.Module, compiled: Any) -> None:
+    module.__dict__[compat.COMPILED_CALL] = compiled
 
 
 def _enter(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

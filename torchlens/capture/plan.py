@@ -6,20 +6,23 @@ a module will return, answers "not yet": the value is held until the forward has
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
 from torch import Tensor
 
 from journal.events import PayloadRef
-from projections.selector import AllOf, AnyOf, Func, Selector, Verdict, named_among
+from projections.selector import AllOf, AnyOf, Func, Selector, Verdict, Where, named_among
 from torchlens.capture.facts import TOLD, Facts, FactsOfCapture
 from torchlens.capture.functions import Function
-from torchlens.errors import ConfigurationError, TorchLensError
+from torchlens.errors import ConfigurationError, NotYetKnown, SelectionError, TorchLensError, message_of
 
-__all__ = ["NEVER", "Plan", "Stop", "asked", "checked"]
+__all__ = ["NEVER", "Plan", "Stop", "Unanswered", "asked", "checked", "request_failed", "runs_code"]
 
 NEVER: Final = False
 
@@ -39,6 +42,7 @@ class Stop:
         text: The request as the user wrote it.
         matches: Decides per op, and again when a module call returns it.
         exploratory: Never to stop is no mistake, as with a predicate of the user's.
+        runs_code: To decide, code of the user's is run.
         module: The module, or the call of one, after which to stop, where the request is no more than that: then only
             what that call returns need be looked at.
     """
@@ -46,6 +50,7 @@ class Stop:
     text: str
     matches: Callable[[Facts], bool]
     exploratory: bool = False
+    runs_code: bool = False
     module: str | None = None
 
 
@@ -75,21 +80,26 @@ class Plan:
         "_by_place",
         "_facts_vary",
         "_known",
+        "_question",
+        "_runs_code",
         "_save",
         "_shown",
         "_stop",
         "_stop_key",
+        "_unanswered",
         "_waiting",
         "answers",
         "everything",
         "follows_calls",
         "kept",
         "kept_at_exit",
+        "leave",
         "rowless",
         "simple",
         "stop",
         "stopping",
         "tracks_calls",
+        "working",
     )
 
     def __init__(
@@ -111,6 +121,10 @@ class Plan:
             modules, buffers = (), ()
         self._known = FactsOfCapture(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
         self._stop = stop
+        self._question = None if selector is None else functools.partial(asked, selector)
+        self._runs_code = (stop is not None and stop.runs_code) or (selector is not None and runs_code(selector))
+        self._unanswered = False
+        self.let_go()
         self._by_place: dict[tuple[Any, ...], Verdict] = {}
         self._shown: set[int] = set()  # values that several rows show
         self._waiting: deque[Facts] = deque()  # ops that wait for others to run
@@ -128,6 +142,11 @@ class Plan:
     @property
     def selector(self) -> Selector | None:
         return None if isinstance(self._save, bool) else self._save
+
+    def let_go(self) -> None:
+        """Nothing is asked any more: undo the circle with the listener, so that both are freed at once."""
+        self.leave: Callable[[Any], None] = _go_on
+        self.working: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
 
     # -- modules
 
@@ -219,15 +238,32 @@ class Plan:
         return answer
 
     def _look_for_stop(self, facts: Facts) -> None:
-        if self._stop is not None and self.stopping is None and self._stop.matches(facts):
+        if self._stop is not None and self.stopping is None and self._asked(self._stop.matches, facts):
             self.stopping = facts.value
+
+    def _asked(self, question: Callable[[Facts], Verdict], facts: Facts) -> Verdict:
+        """An answer of the request; where there is none, the forward is left, and nothing is asked any more.
+
+        What the user's own code calls meanwhile is no call of the model's, and what it raises goes past the model's
+        frames, which could catch it.
+        """
+        if self._unanswered:
+            return False
+        try:
+            with self.working() if self._runs_code else contextlib.nullcontext():
+                return question(facts)
+        except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+            self._unanswered = True
+            self.leave(Unanswered(request_failed(error)))
+            return False
 
     def _answer(self, save: Selector, facts: Facts, *, wrote: bool = False) -> Verdict:
         """Keep, hold, or neither: a value that only a module's return could make wanted comes by again then.
 
         Not so what a call wrote: the module may return the same memory under another name.
         """
-        answer = asked(save, facts)
+        assert self._question is not None  # there is a selector
+        answer = self._asked(self._question, facts)
         if answer is not None:
             return answer
         if save.ahead:
@@ -235,7 +271,7 @@ class Plan:
         elif save.names_modules and not wrote and not save.behind:
             self._known.at_end = True
             try:
-                return False if asked(save, facts) is False else None
+                return False if self._asked(self._question, facts) is False else None
             finally:
                 self._known.at_end = False
         return None
@@ -243,11 +279,11 @@ class Plan:
     def due(self) -> Iterator[tuple[int, Verdict]]:
         """Held values of which it has become known whether they are wanted: what they waited for has run."""
         save = self._save
-        if isinstance(save, bool):
+        if isinstance(save, bool) or self._question is None:
             return
         while self._waiting and self._waiting[0].after(save.ahead)[1]:
             facts = self._waiting.popleft()
-            answer = asked(save, facts)
+            answer = self._asked(self._question, facts)
             if answer is True or (answer is False and facts.value not in self._shown):
                 yield facts.value, answer
 
@@ -317,6 +353,17 @@ def asks_functions_alone(selector: Selector) -> bool:
     )
 
 
+def runs_code(selector: Selector) -> bool:
+    """Whether a selector asks a predicate of the user's."""
+    return any(isinstance(node, Where) for node in selector.nodes())
+
+
+class Unanswered(NamedTuple):
+    """A predicate raised, or gave no answer; ``error`` says so."""
+
+    error: TorchLensError
+
+
 def asked(selector: Selector, facts: Facts) -> Verdict:
     """A selector's answer; a predicate in it that raises is the request's fault and not the model's.
 
@@ -325,15 +372,9 @@ def asked(selector: Selector, facts: Facts) -> Verdict:
     """
     try:
         return selector.live(facts)
-    except TorchLensError:
-        raise
-    except Exception as error:
-        raise ConfigurationError(
-            code="predicate_evaluation_failed",
-            problem=f"the predicate in {selector!r} raised {type(error).__name__}: {error}",
-            remedy=f"it is given what is known as the op returns: {', '.join(TOLD)}",
-            selector=repr(selector),
-        ) from error
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        failed = request_failed(error, selector)
+        raise failed from (failed.__cause__ if failed is error else error)
 
 
 def checked(predicate: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
@@ -342,14 +383,10 @@ def checked(predicate: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
     def matches(facts: Facts) -> bool:
         try:
             answer = predicate(facts)
-        except TorchLensError:
+        except NotYetKnown:
             raise
         except Exception as error:
-            raise ConfigurationError(
-                code="predicate_evaluation_failed",
-                problem=f"the predicate raised {type(error).__name__}: {error}",
-                remedy=f"it is given what is known as the op returns: {', '.join(TOLD)}",
-            ) from error
+            raise predicate_failed(error) from error
         if not isinstance(answer, bool):
             raise ConfigurationError(
                 code="predicate_return_invalid",
@@ -360,3 +397,29 @@ def checked(predicate: Callable[[Facts], Any]) -> Callable[[Facts], bool]:
         return answer
 
     return matches
+
+
+def request_failed(error: Exception, selector: Selector | None = None) -> TorchLensError:
+    """What is wrong with a request that gave no answer: what its parts say of it, or that its predicate raised."""
+    if isinstance(error, SelectionError) or (isinstance(error, ConfigurationError) and error.code in TOLD_BY_REQUEST):
+        return error
+    return predicate_failed(error, selector)
+
+
+TOLD_BY_REQUEST: Final = ("predicate_evaluation_failed", "predicate_return_invalid", "stop_after_site_not_live")
+
+
+def predicate_failed(error: Exception, selector: Selector | None = None) -> ConfigurationError:
+    made = ConfigurationError(
+        code="predicate_evaluation_failed",
+        problem=f"the predicate{'' if selector is None else f' in {selector!r}'} raised {type(error).__name__}: "
+        f"{message_of(error)}",
+        remedy=f"it is given what is known as the op returns: {', '.join(TOLD)}",
+        **({} if selector is None else {"selector": repr(selector)}),
+    )
+    made.__cause__ = error
+    return made
+
+
+def _go_on(why: Any) -> None:
+    """Nobody listens."""

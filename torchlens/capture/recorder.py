@@ -175,6 +175,7 @@ class Recorder:
         "held",
         "keeper",
         "leaving",
+        "left",
         "nodes",
         "number",
         "paused",
@@ -227,7 +228,9 @@ class Recorder:
         self._numbered: list[ref[Tensor]] = []  # what got a number on it, to be cleared if it lives on
         self._flight = flight
         self.leaving: Any = None  # why the forward is left at the next row
-        keeper.leave = self._leave_for
+        self.left: Halt | GivenUp | None = None  # what it was left with
+        keeper.leave = plan.leave = self._leave_for
+        plan.working = self.working
         self._made: list[Changed] = keeper.made if isinstance(keeper, ChangingKeeper) else []
         self._follows = plan.follows_calls or isinstance(keeper, ChangingKeeper)  # something is done after each op
         self._elsewhere: dict[int, Elsewhere] = {}  # by thread, what threads other than ours have called
@@ -258,7 +261,23 @@ class Recorder:
         self.writer.flush()
         if self._chunk == 0:
             self._chunk = self.writer.chunk_size  # what is appended on the way out leaves nothing again
-            raise GivenUp(self.leaving)
+            raise self._left_with(GivenUp(self.leaving))
+
+    def _left_with(self, way: Halt | GivenUp) -> Halt | GivenUp:
+        """What to raise to leave the forward. A model that catches everything runs on: nothing of that is recorded."""
+        self.left = way
+        self.paused += 1
+        return way
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """What torch is asked inside is nobody's call but ours."""
+        self.paused += 1
+        try:
+            with compat.NoTorchFunction():
+                yield
+        finally:
+            self.paused -= 1
 
     def _leave_for(self, why: Any) -> None:
         """Leave the forward once the call that is being recorded is: any number of rows are too many from now on."""
@@ -371,7 +390,7 @@ class Recorder:
         """Leave the forward after the event just appended, if its value is where it was asked to."""
         plan = self.plan
         if plan.stopping is not None and plan.stopping == value:
-            raise Halt(self.writer.next_at() - 1, plan.stop, ((value, tensor),))
+            raise self._left_with(Halt(self.writer.next_at() - 1, plan.stop, ((value, tensor),)))
 
     def _origin(self, tensor: Tensor) -> tuple[str | None, bool, tuple[int, ...], str | None]:
         """What made a tensor that no call of ours returned: its name, whether just now, from what, in which thread."""
@@ -569,11 +588,8 @@ class Recorder:
         storage = self._storage_number(value)
         if value not in self.keeper.pins:
             return self._payload(value, tensor, storage, True, private=storage in self._lasting)
-        self.paused += 1
-        try:
+        with self.working():
             return self.keeper.keep_held(value, storage)
-        finally:
-            self.paused -= 1
 
     # -- inputs ----------------------------------------------------------------------------------
 
@@ -699,13 +715,8 @@ class Recorder:
 
     def _keep_random_state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Number of the payload with the state of the generator that the call is about to draw from."""
-        self.paused += 1
-        try:
-            with compat.NoTorchFunction():
-                generator = generator_of(args, kwargs)
-            return self.writer.keep(bytes(compat.generator_state(generator).numpy()))
-        finally:
-            self.paused -= 1
+        with self.working():
+            return self.writer.keep(bytes(compat.generator_state(generator_of(args, kwargs)).numpy()))
 
     def _is_labelled(self, tensor: Tensor) -> bool:
         tag = getattr(tensor, "_torchlens_value", None)
@@ -766,11 +777,8 @@ class Recorder:
         if value is not None:
             storage = self._storage_number(value)
             if storage is not None:
-                self.paused += 1
-                try:
+                with self.working():
                     self.keeper.before_write(storage)
-                finally:
-                    self.paused -= 1
 
     def _announce(
         self,
@@ -968,7 +976,7 @@ class Recorder:
             self.tell_made()
         if left_at is not None:
             made = [(first + position, tensor) for position, (_, tensor) in enumerate(results)]
-            raise Halt(left_at, plan.stop, made)
+            raise self._left_with(Halt(left_at, plan.stop, made))
 
     def tell_made(self) -> None:
         """Tell what was made of values that events tell of by now."""
@@ -1230,6 +1238,8 @@ class Recorder:
             self.plan.entered(number, call)
         try:
             result = original(*args, **kwargs)
+            if self.left is not None:  # caught by the model, which ran on
+                raise self.left
         except BaseException as error:
             self.stack.pop()
             self.call = outer
@@ -1277,14 +1287,13 @@ class Recorder:
         results = list(zip(outputs, tensors, strict=True))
         if plan.simple:
             plan.stop_with(inputs, outputs)
-            if plan.stopping is not None:
-                self._follows = True  # where the model catches what is raised here, its next call leaves again
         else:
             self._follow_returned(plan.left(self, call, inputs, results if call else ()))
         if self._chunk == 0:
             self._full()
         if plan.stopping is not None:
-            raise Halt(self.writer.next_at() - 1, plan.stop, [(value, one) for value, one in results if value >= 0])
+            shown = [(value, one) for value, one in results if value >= 0]
+            raise self._left_with(Halt(self.writer.next_at() - 1, plan.stop, shown))
 
     def _follow(self, told: Iterator[tuple[int, Verdict]]) -> None:
         """Keep those held values that turned out to be wanted, and let go of those that did not."""

@@ -25,6 +25,7 @@ from torch import nn
 from torchlens import compat
 from torchlens.capture.model import OWN_ATTRIBUTES
 from torchlens.capture.wrap import wrappers
+from torchlens.undoing import undo
 
 CALLABLES: Final = frozenset(
     (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -58,7 +59,7 @@ _simple: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionar
 
 
 class Sweep:
-    """The exchanges of one capture; ``restore`` takes each back."""
+    """The exchanges of one capture; ``restore`` takes each back. An exchange is noted before it is made."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
@@ -99,12 +100,13 @@ class Sweep:
         names = vars(module)
         if _sizes.get(name) == len(names):
             return
-        _sizes[name] = len(names)
+        size = len(names)
         hits = [key for key, value in list(names.items()) if self._hit(value)]
         if hits:
             _global_hits[name] = hits
         else:
             _global_hits.pop(name, None)
+        _sizes[name] = size  # last: who is interrupted before has to look again
 
     def over_model(self, modules: Iterable[nn.Module]) -> None:
         classes: dict[type, bool] = {}  # whether another instance of the class need not be looked at
@@ -156,8 +158,8 @@ class Sweep:
             original = names.get(name)
             made = self._exchanged(original)
             if made is not None:
-                names[name] = made
                 self._undo.append(functools.partial(_exchange, names, name, made, original))
+                names[name] = made
 
     def _exchanged(self, value: Any, depth: int = 0) -> Any:
         """What to put in the place of ``value``; None to leave it, which may have been changed within."""
@@ -177,25 +179,25 @@ class Sweep:
         for key, item in list(_items(value)):
             new = self._exchanged(item, depth + 1)
             if new is not None:
-                holder[key] = new
                 self._undo.append(functools.partial(_exchange, holder, key, new, item))
+                holder[key] = new
         return None
 
     def _over_class(self, kind: type) -> None:
         for name, value in list(vars(kind).items()):
             plain = value.__func__ if isinstance(value, staticmethod) else value
             if type(plain) in CALLABLES and id(plain) in self._wrapped:
-                setattr(kind, name, staticmethod(self._wrapped[id(plain)]))
                 self._undo.append(functools.partial(setattr, kind, name, value))
+                setattr(kind, name, staticmethod(self._wrapped[id(plain)]))
             elif type(plain) in TABLES and self._hit(plain):
                 made = self._exchanged(plain)
                 if made is not None:
-                    setattr(kind, name, made)
                     self._undo.append(functools.partial(setattr, kind, name, value))
+                    setattr(kind, name, made)
         parts = _class_parts.get(kind)
         if parts is None:
-            parts = _class_parts[kind] = [name for name, method in _methods(kind) if self._holds(method)]
             _class_strays[kind] = [name for name, method in _methods(kind) if not _is_imported(method)]
+            parts = _class_parts[kind] = [name for name, method in _methods(kind) if self._holds(method)]
         strays = _class_strays[kind]
         if parts or strays:
             methods = dict(_methods(kind))
@@ -218,25 +220,25 @@ class Sweep:
         defaults, named = method.__defaults__, method.__kwdefaults__
         new = [self._exchanged(value, depth + 1) for value in defaults or ()]
         if any(made is not None for made in new):
+            self._undo.append(functools.partial(setattr, method, "__defaults__", defaults))
             method.__defaults__ = tuple(
                 old if made is None else made for old, made in zip(defaults or (), new, strict=True)
             )
-            self._undo.append(functools.partial(setattr, method, "__defaults__", defaults))
         by_name = {name: self._exchanged(value, depth + 1) for name, value in (named or {}).items()}
         if any(made is not None for made in by_name.values()):
+            self._undo.append(functools.partial(setattr, method, "__kwdefaults__", named))
             method.__kwdefaults__ = {
                 name: old if by_name[name] is None else by_name[name] for name, old in (named or {}).items()
             }
-            self._undo.append(functools.partial(setattr, method, "__kwdefaults__", named))
         for cell, value in _cells(method):
             made = self._exchanged(value, depth + 1)
             if made is not None:
-                cell.cell_contents = made
                 self._undo.append(functools.partial(setattr, cell, "cell_contents", value))
+                cell.cell_contents = made
 
     def restore(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        undo(reversed(self._undo))
+        self._undo.clear()
 
     def put_back(self, modules: Iterable[nn.Module]) -> None:
         """Exchange the wrappers that the forward itself bound: on modules, and in packages it imported."""

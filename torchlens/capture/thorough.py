@@ -6,9 +6,8 @@ unless it may write to an argument: then before it. So a call whose inner calls 
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from torch import Tensor
@@ -102,7 +101,7 @@ class ThoroughRecorder(Recorder):
     def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, writes: bool) -> Before:
         copies: dict[int, Tensor] = {}
         states: tuple[tuple[str, bytes], ...] = ()
-        with self._working():
+        with self.working():
             if writes and self._copies is not None:
                 found = {id(tensor): tensor for _, tensor in leaves((args, kwargs))}
                 copies = {key: copy_of(compat.detach(tensor)) for key, tensor in found.items()}
@@ -159,21 +158,11 @@ class ThoroughRecorder(Recorder):
 
     # -- keeping
 
-    @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
-        """What torch is asked inside is nobody's call but ours."""
-        self.paused += 1
-        try:
-            with compat.NoTorchFunction():
-                yield
-        finally:
-            self.paused -= 1
-
     def _keep(self, of: At, tensors: list[Tensor], copies: dict[int, Tensor]) -> None:
         keeper = self._copies
         if keeper is None:
             return
-        with self._working():
+        with self.working():
             kept = tuple(keeper.keep(copies.get(id(tensor), tensor), own=id(tensor) in copies) for tensor in tensors)
         self.note(ArgumentsKept(of=of, tensors=kept))
 
@@ -187,15 +176,6 @@ class ThoroughRecorder(Recorder):
 
 class ThoroughWitness(ThoroughRecorder, WitnessRecorder):
     """Both: what keeping asks of torch is not put down to the model."""
-
-    @contextlib.contextmanager
-    def _working(self) -> Iterator[None]:
-        self._ours += 1
-        try:
-            with super()._working():
-                yield
-        finally:
-            self._ours -= 1
 
 
 OWN_CODE.update(

@@ -17,7 +17,7 @@ import itertools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from time import monotonic_ns
 from typing import Any, Final
@@ -103,6 +103,20 @@ class WitnessRecorder(Recorder):
 
     # -- the borders between the model's work and ours ----------------------------------------------
 
+    @contextlib.contextmanager
+    def _our_work(self) -> Iterator[None]:
+        """Operators inside are no model's, but for those of a call that is open."""
+        self._ours += 1
+        try:
+            yield
+        finally:
+            self._ours -= 1
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        with self._our_work(), super().working():
+            yield
+
     def _inside(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The original of a wrapped call: from here on operators are put down to it."""
         outer, ours = self._frame, self._ours
@@ -165,11 +179,8 @@ class WitnessRecorder(Recorder):
         OWN_CODE.add(theirs.__code__)
         proxy = attrs.evolve(function, original=theirs)
         self._watched[proxy] = function
-        self._ours += 1
-        try:
+        with self._our_work():
             return Recorder.applied(self, proxy, args, kwargs, True)
-        finally:
-            self._ours -= 1
 
     def transparent(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.paused or _get_ident() != self.thread:
@@ -188,19 +199,18 @@ class WitnessRecorder(Recorder):
     def _accounted(self, frame: Open, record: Callable[..., Any], *given: Any) -> Any:
         """Make a call through the recorder, then tell which operators ran for it, and what it was."""
         before = self.values
-        self._ours += 1
         self._returned = frame
         try:
-            result = record(self, *given)
-            if frame.by is None and frame.owner == "question" and self.values != before and frame.calls:
-                frame.owner = "composite" if any(True for _ in leaves(result)) else "question"
-            return result
+            with self._our_work():
+                result = record(self, *given)
+                if frame.by is None and frame.owner == "question" and self.values != before and frame.calls:
+                    frame.owner = "composite" if any(True for _ in leaves(result)) else "question"
+                return result
         except BaseException:
             if frame.by is None:
                 frame.owner = "raised"
             raise
         finally:
-            self._ours -= 1
             if frame.calls:
                 self._tell(frame.owner, frame.by, frame.function, frame.calls)
 
@@ -210,39 +220,24 @@ class WitnessRecorder(Recorder):
         if self.paused or _get_ident() != self.thread:
             return Recorder.module_called(self, number, original, args, kwargs)
         theirs = functools.partial(self._theirs, original)
-        self._ours += 1
-        try:
+        with self._our_work():
             return Recorder.module_called(self, number, theirs, args, kwargs)
-        finally:
-            self._ours -= 1
 
     def asked_truth(self, tensor: Any, result: bool) -> None:
-        self._ours += 1
-        try:
+        with self._our_work():
             Recorder.asked_truth(self, tensor, result)
-        finally:
-            self._ours -= 1
 
     def escaping(self, tensor: Any) -> None:
-        self._ours += 1
-        try:
+        with self._our_work():
             Recorder.escaping(self, tensor)
-        finally:
-            self._ours -= 1
 
     def data_replaced(self, tensor: Any, source: Any) -> None:
-        self._ours += 1
-        try:
+        with self._our_work():
             Recorder.data_replaced(self, tensor, source)
-        finally:
-            self._ours -= 1
 
     def buffer_assigned(self, tensor: Tensor, number: int) -> None:
-        self._ours += 1
-        try:
+        with self._our_work():
             Recorder.buffer_assigned(self, tensor, number)
-        finally:
-            self._ours -= 1
 
     # -- what became of a call -------------------------------------------------------------------
 
@@ -283,20 +278,16 @@ class WitnessRecorder(Recorder):
             value = self.value_of(tensor)  # a new one of a buffer; other memory stands for the first result
             made.setdefault(id(tensor), (first if value is None or value < first else value, tensor))
         for value, tensor in made.values():
-            self.paused += 1
-            try:
-                with compat.NoTorchFunction():
-                    num_nan, num_infinite = nonfinite_elements(tensor) or (0, 0)
-            finally:
-                self.paused -= 1
+            with self.working():
+                num_nan, num_infinite = nonfinite_elements(tensor) or (0, 0)
             if num_nan or (num_infinite and self._forbidden == "nonfinite"):
-                raise Nonfinite(at, value, num_nan, num_infinite)
+                raise self._left_with(Nonfinite(at, value, num_nan, num_infinite))
 
     # -- what the dispatcher ran -------------------------------------------------------------------
 
     def dispatched(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """An operator has returned."""
-        if self._ours and _get_ident() == self.thread:
+        if self.left is not None or (self._ours and _get_ident() == self.thread):
             return
         given = shapes_in(*args) if not kwargs else shapes_in(*args, *kwargs.values())
         made = shapes_in(result)
@@ -329,8 +320,7 @@ class WitnessRecorder(Recorder):
         self._append((DISPATCHED, monotonic_ns(), owner, by, known, tuple(calls)))
 
     def _escaped(self, operator: Any, row: Any) -> None:
-        self._ours += 1
-        try:
+        with self._our_work():
             frame = model_frame(sys._getframe(1))
             watched = wrap.wrappers()
             bound = list(itertools.islice(bindings(frame, watched.bare), MAX_BINDINGS))
@@ -346,12 +336,10 @@ class WitnessRecorder(Recorder):
                 )
             )
             self._tell("nobody", None, None, [row])
-        finally:
-            self._ours -= 1
 
     def watching(self) -> AbstractContextManager[Any]:
         """The context in which the forward runs."""
-        return Witness(self) if self._verify else contextlib.nullcontext()
+        return _witnessed(self) if self._verify else contextlib.nullcontext()
 
     def tell_of_others(self) -> None:
         """Tell also what the engine ran on its own threads."""
@@ -380,6 +368,30 @@ class Witness(compat.DispatchMode):  # type: ignore[misc, valid-type]  # a class
         with compat.NoTorchFunction():
             self.recorder.dispatched(func, args, given, result)
         return result
+
+
+@contextlib.contextmanager
+def _witnessed(recorder: WitnessRecorder) -> Iterator[None]:
+    """A witness is on, and a subclass of ``Tensor`` can be made of a tensor all the same.
+
+    Where a mode hears of the alias that such a class is made on, that alias has a Python object of its own, and torch
+    refuses to give it another one.
+    """
+    witness, own = Witness(recorder), compat.TENSOR_BASE.__new__
+
+    def __new__(kind: type, *args: Any, **kwargs: Any) -> Any:
+        if kind is Tensor:
+            return own(kind, *args, **kwargs)
+        with compat.without_mode(witness):
+            return own(kind, *args, **kwargs)
+
+    OWN_CODE.add(__new__.__code__)
+    try:
+        Tensor.__new__ = staticmethod(__new__)  # type: ignore[assignment]  # for the length of the forward
+        with witness:
+            yield
+    finally:
+        del Tensor.__new__
 
 
 def shapes_in(*values: Any) -> tuple[tuple[int, ...], ...]:

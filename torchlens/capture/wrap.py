@@ -60,7 +60,7 @@ def listen(listener: Listener | None) -> None:
 def leave_child(*, keep_wrappers: bool) -> None:
     """In a forked child: its calls are not the parent's capture."""
     listen(None)
-    if _wrappers is not None and _wrappers.installed and not keep_wrappers:
+    if _wrappers is not None and _wrappers.dirty and not keep_wrappers:
         _wrappers.remove()
 
 
@@ -93,7 +93,12 @@ def _dressed(call: Callable[..., Any], function: Function) -> Callable[..., Any]
 
 
 class Wrappers:
-    """All wrappers of this process and the names they go to."""
+    """All wrappers of this process and the names they go to.
+
+    Attributes:
+        installed: Every wrapper is in its place.
+        dirty: Some may be: putting them on or off was begun, and not brought to the end of taking them off.
+    """
 
     def __init__(self) -> None:
         self.by_original: dict[int, Callable[..., Any]] = {}
@@ -103,6 +108,7 @@ class Wrappers:
         self._spaces: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...]]] = []
         self._methods: list[tuple[type, str, Any, Any]] = []  # owner, name, wrapper, original or MISSING
         self.installed = False
+        self.dirty = False
         self._codes_of_transforms = compat.transform_codes()
         self._find()
 
@@ -132,6 +138,8 @@ class Wrappers:
         self._method(torch.Tensor, compat.MAKE_SUBCLASS, staticmethod(_handed_on(compat.make_subclass)))
         for name in ("__repr__", "__format__"):
             self._method(torch.Tensor, name, _unwatched(getattr(torch.Tensor, name)))
+        materialize = compat.LAZY.materialize  # gives a lazy module's tensor its memory: no call of the model's
+        self._method(compat.LAZY, "materialize", _unwatched(materialize))
         self._space(vars(torch), [("compile", _compile(torch.compile), torch.compile)])
         for owner in compat.SCRIPTED:
             self._method(owner, "__call__", _scripted(owner))
@@ -211,12 +219,15 @@ class Wrappers:
         return {id(function.original): function for function in self.functions}
 
     def install(self) -> None:
+        """Put every wrapper in its place. It may be cut short anywhere: this or ``remove`` goes over all of them."""
+        self.dirty = True
         for names, wrapped, _, _ in self._spaces:
             names.update(wrapped)
         _set_all(*self._wrapped_methods)
         self.installed = True
 
     def remove(self) -> None:
+        self.installed = False
         for names, _, originals, added in self._spaces:
             names.update(originals)
             for name in added:
@@ -227,7 +238,7 @@ class Wrappers:
             for name in own_names:
                 if name in held:
                     delattr(owner, name)
-        self.installed = False
+        self.dirty = False
 
     @functools.cached_property
     def _wrapped_methods(self) -> Columns:

@@ -32,6 +32,7 @@ class Postmortem:
         path, capture, name, model: Which capture it is: its number among those of the journal, and what it is of.
         status: ``complete``, ``halted``, ``aborted_nonfinite``, ``failed``, ``interrupted``, or ``unfinished``: its
             process died, or runs.
+        is_settled: Whether the capture came to its own end: after the forward, all is put back and decided.
         writer: The process that writes the journal now, where the capture may still be going on; None otherwise.
         is_announced: Whether calls were announced before they were made, as ``durability="event"`` does.
         call: The call in progress at the end, or the one that raised; None where there was none, or it is not known.
@@ -50,6 +51,7 @@ class Postmortem:
     name: str | None
     model: str
     status: str
+    is_settled: bool
     writer: int | None
     is_announced: bool
     call: CallMade | None
@@ -72,11 +74,13 @@ class Postmortem:
     @property
     def is_well(self) -> bool:
         """Whether nothing went wrong, as far as one can see."""
-        return self.status in ("complete", "halted") or self.writer is not None
+        return (self.status in ("complete", "halted") and self.is_settled) or self.writer is not None
 
     @property
     def verdict(self) -> str:
         """How it ended, in a sentence without its full stop."""
+        if self.status in ("complete", "halted") and not self.is_settled:
+            return self.said_of_cleanup()
         if self.status == "complete":
             return "the capture is complete: the forward returned"
         if self.status == "halted":
@@ -99,6 +103,12 @@ class Postmortem:
         raised = ": ".join(filter(None, (self.call.raised, self.call.message)))
         end = "" if raised == error else f"; the forward was ended by {error}"
         return f"{self.call.function} raised {raised}{end}"
+
+    def said_of_cleanup(self) -> str:
+        ended = "the forward returned" if self.status == "complete" else "the forward was left on purpose"
+        if self.writer is not None:
+            return f"{ended}, and process {self.writer} may be ending the capture"
+        return f"{ended}, but the capture did not come to its end: what follows was interrupted or failed"
 
     def said_of_death(self) -> str:
         if self.call is not None:
@@ -151,7 +161,7 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
     first = next(trace.events(0, 1))
     last = next(trace.events(head - 1, head))
     since = fact("wall_time_ns") - first.time_ns
-    status, in_progress = fact("status"), fact("calls_in_progress")
+    status, settled, in_progress = fact("status"), fact("is_settled"), fact("calls_in_progress")
     calls = [call_at(trace, event) for event in in_progress] if status == "unfinished" else []
     executed = fact("last_executed_event")
     failure = None if fact("error_type") is None else failure_of(trace)
@@ -162,7 +172,8 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
         name=fact("name"),
         model=fact("model_class_name"),
         status=status,
-        writer=writer if status == "unfinished" else None,
+        is_settled=settled,
+        writer=writer if status == "unfinished" or not settled else None,
         is_announced=fact("last_started_event") is not None,
         call=call,
         raised_in=() if failure is None else failure.modules,

@@ -1,4 +1,4 @@
-"""A trace: everything people read of one capture, and the error that carries a partial one.
+"""A trace: everything people read of one capture.
 
 A trace holds no fact. It holds a journal and the number of a stream; the tables come from folding that
 stream, and the live tensors, where this process made the capture, from its handles. When events are
@@ -7,15 +7,13 @@ appended, the next read folds those.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import html
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 import attrs
 
-from journal import Journal, JournalError, StreamId, TorchLensError
+from journal import Journal, StreamId
 from projections import CaptureTables, Moment, Selector, fingerprint, invariants, masks
 from projections.errors import over_events
 from projections.masks import Choice
@@ -24,14 +22,12 @@ from projections.selector import label
 from projections.vocabulary import ROOT
 from torchlens import collector
 from torchlens.errors import (
-    CaptureError,
     IndexOutOfRange,
     LookupRefused,
     PayloadUnavailableError,
     SelectionError,
     SiteAmbiguityError,
     ValidationError,
-    message_of,
 )
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
@@ -71,7 +67,7 @@ from torchlens.reading.view import LiveTensors, View, not_copied
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["MISSING", "CaptureOutcome", "Trace", "TraceCaptureError", "TraceJournalError"]
+__all__ = ["MISSING", "CaptureOutcome", "Trace"]
 
 RECORDS: Final[Mapping[str, type[Record]]] = {
     record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Orphan)
@@ -693,96 +689,6 @@ class OpRecords:
 
     def islands(self, row: int) -> Op:
         return Orphan(self.trace, row)
-
-
-class TraceCaptureError(CaptureError, RuntimeError):
-    """The model raised, or was stopped at a NaN; what was recorded before it is a true prefix, at ``partial_trace``.
-
-    The exception of the model is its cause, and what is raised is an instance of that exception's class too,
-    so that code which catches it goes on working. The partial trace stays in this process: a copy made by
-    pickling has None there.
-    """
-
-    partial_trace: Trace | None = None
-
-    def __init__(self, *, partial_trace: Trace | None = None, **facts: Any) -> None:
-        super().__init__(**facts)
-        self.partial_trace = partial_trace
-
-    @staticmethod
-    def of(
-        error: Exception, partial_trace: Trace, refusal: JournalError | None = None, *, hint: str | None = None
-    ) -> TraceCaptureError:
-        """The error for a model that raised ``error``, in a capture that its journal could not wholly take.
-
-        Args:
-            error: What the model raised.
-            partial_trace: What came before it.
-            refusal: What the journal could not take.
-            hint: What else to look at, from how the model was called.
-        """
-        return _class_for(type(error))(  # type: ignore[arg-type]  # mypy takes a class for unhashable
-            code="model_raised",
-            problem=f"the model raised {type(error).__name__}: {message_of(error)}{_where(partial_trace)}",
-            remedy="see the cause; exc.partial_trace holds what was recorded before it, and .failure tells of the call"
-            + (f"; {hint}" if hint else ""),
-            partial_trace=partial_trace,
-            refused=None if refusal is None else refusal.code,
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        made, (_, *rest) = super().__reduce__()
-        return made, (TraceCaptureError, *rest)
-
-
-class TraceJournalError(JournalError):
-    """The model ran to its end, but the journal could not take all of the capture.
-
-    Its code and cause are what the journal refused with. ``partial_trace`` can be read in this process: what the disk
-    has not taken is in memory. Its ``cleanup()`` tries once more to write it. A copy made by pickling has no trace.
-    """
-
-    partial_trace: Trace | None = None
-
-    def __init__(self, *, partial_trace: Trace | None = None, **facts: Any) -> None:
-        super().__init__(**facts)
-        self.partial_trace = partial_trace
-
-    @staticmethod
-    def of(refusal: JournalError, partial_trace: Trace, num_unstored: int) -> TraceJournalError:
-        """The error for a capture of which the journal has refused something, payloads among it."""
-        without = f", and {num_unstored} payloads have no bytes in it" if num_unstored else ""
-        return TraceJournalError(
-            code=refusal.code,
-            problem=f"the model ran to its end, but its journal could not take all of it{without}: {refusal.problem}",
-            remedy="read the capture at exc.partial_trace, whose cleanup() tries once more to store its events; "
-            f"for the next one: {refusal.remedy}",
-            partial_trace=partial_trace,
-            num_unstored=num_unstored,
-            path=partial_trace.journal.path,
-        )
-
-
-def _where(trace: Trace) -> str:
-    """In which call and at which line, as the end of a sentence; nothing where that cannot be read."""
-    with contextlib.suppress(TorchLensError):  # what the model raised is told in any case
-        failure = trace.failure
-        if failure is not None and failure.said:
-            return f" ({failure.said})"
-    return ""
-
-
-@functools.lru_cache(maxsize=256)
-def _class_for(kind: type[Exception]) -> type[TraceCaptureError]:
-    """``TraceCaptureError`` as a kind of ``kind`` too, where Python lets the two be one."""
-    if issubclass(TraceCaptureError, kind):
-        return TraceCaptureError
-    try:
-        both = type("TraceCaptureError", (TraceCaptureError, kind), {"__module__": __name__})
-        both(code="", problem="", remedy="")
-    except Exception:  # noqa: BLE001  # a class with a layout or a constructor of its own
-        return TraceCaptureError
-    return both
 
 
 def counted(told: dict[str, int]) -> dict[str, int]:

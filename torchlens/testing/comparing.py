@@ -24,7 +24,8 @@ from torchlens.bits import elements
 from torchlens.capture.template import leaves
 from torchlens.errors import ValidationError
 from torchlens.generators import RandomState, seed_all
-from torchlens.reading.facade import Trace, TraceCaptureError
+from torchlens.reading.facade import Trace
+from torchlens.reading.failed import TraceCaptureError
 
 Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
 """Makes a model with its positional and keyword arguments, new at each call and the same each time."""

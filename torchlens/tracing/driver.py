@@ -7,10 +7,10 @@ labels are held during the forward, and asked about when it has ended.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -51,7 +51,7 @@ from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
 from torchlens.capture.places import calling, described_classes, described_function, frame_at, way_of
-from torchlens.capture.plan import Plan
+from torchlens.capture.plan import Plan, request_failed, runs_code
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
 from torchlens.capture.saved import saved_for_backward
 from torchlens.capture.sweep import Sweep
@@ -65,9 +65,11 @@ from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
 from torchlens.reading.facade import Trace
 from torchlens.reading.records import Op
-from torchlens.tracing.given_up import Why, problem_of
+from torchlens.tracing import turns
+from torchlens.tracing.left import Why, class_of, problem_of
 from torchlens.tracing.request import Request
 from torchlens.tracing.requested import unmatched
+from torchlens.undoing import undo
 from torchlens.version import VERSION
 
 __all__ = ["BACKEND", "Captured", "capture", "wrapped"]
@@ -98,15 +100,12 @@ class Captured:
 
 
 _numbers = iter(range(1, sys.maxsize))
-_running = threading.Lock()
-_owner: int | None = None
 _kept_on = 0
 
 
 def _in_forked_child() -> None:
     """A child forked while a capture ran in another thread has neither that thread nor its capture."""
-    global _running, _owner  # the lock may have been held by a thread that is not here
-    _running, _owner = threading.Lock(), None
+    turns.leave_child()
     wrap.leave_child(keep_wrappers=bool(_kept_on))
 
 
@@ -117,8 +116,8 @@ def capture(journal: Journal, request: Request) -> Captured:
     """Run the model once with recording on.
 
     Raises:
-        CaptureError: ``reentrant_trace``, inside a running capture of this thread. A capture in another
-            thread is waited for.
+        CaptureError: ``reentrant_trace``, inside a running capture of this thread, or of one whose forward has
+            started this thread. A capture in any other thread is waited for.
         CompatibilityError: ``autograd_memory_unavailable``, where it is to be measured and torch does not tell it.
     """
     if request.options.measure_autograd_memory and not compat.TELLS_SAVED:
@@ -127,20 +126,8 @@ def capture(journal: Journal, request: Request) -> Captured:
             problem="this version of torch shows no saved tensor without unpacking it, which may compute it again",
             remedy="leave out measure_autograd_memory=True, or use a newer torch",
         )
-    global _owner  # one capture at a time per process, since the wrappers are
-    if _owner == threading.get_ident():
-        raise CaptureError(
-            code="reentrant_trace",
-            problem="a capture is already running in this thread",
-            remedy="let the outer capture finish, or call the model without capturing it",
-        )
-    with _running:
-        _owner = threading.get_ident()
-        try:
-            with collector.paused():
-                return _capture(journal, request)
-        finally:
-            _owner = None
+    with turns.turn(), collector.paused():
+        return _capture(journal, request)
 
 
 @contextlib.contextmanager
@@ -152,14 +139,14 @@ def wrapped() -> Iterator[None]:
     global _kept_on  # counts nested contexts
     _kept_on += 1
     try:
-        with _running if _owner != threading.get_ident() else contextlib.nullcontext():
+        with contextlib.nullcontext() if turns.is_within() else turns.turn():
             if not wrap.wrappers().installed:
                 wrap.wrappers().install()
         yield
     finally:
         _kept_on -= 1
-        if not _kept_on and _owner is None:
-            wrap.wrappers().remove()
+        if not _kept_on and turns.is_free():
+            undo([wrap.wrappers().remove])
 
 
 def _capture(journal: Journal, request: Request) -> Captured:
@@ -222,6 +209,8 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                     _take_inputs(recorder, request, args, kwargs, paths, parameters)
                 if recorder.halt is not None:
                     raise recorder.halt
+                if recorder.leaving is not None:
+                    raise GivenUp(recorder.leaving)
                 captured.output = _called(recorder, request.forward, args, kwargs)
                 with compat.NoTorchFunction():
                     _returned(recorder, captured.output)
@@ -240,8 +229,8 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 with compat.NoTorchFunction():
                     recorder.ended(halt.results)
             except GivenUp as given_up:
-                exception = path_of(CaptureError)
-                writer.append(ForwardRaised(exception=exception, message=problem_of(given_up.why)))
+                kind = path_of(class_of(given_up.why))
+                writer.append(ForwardRaised(exception=kind, message=problem_of(given_up.why)))
             except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
                 captured.error = error
                 _tell_way(recorder, error)
@@ -260,6 +249,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     captured.kept_any = keeper.kept_any
     captured.given_up = recorder.leaving
     keeper.let_go()
+    plan.let_go()
     return captured
 
 
@@ -376,7 +366,7 @@ def _tell_way(recorder: Recorder, error: BaseException) -> None:
 def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
-    sweep, handlers = Sweep(), Handlers()
+    sweep, handlers, starts = Sweep(), Handlers(), turns.Starts()
     enters_root = request.forward == request.model.__call__
     instrumented = Instrumented(
         described,
@@ -400,18 +390,39 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
             sweep.over_function(vars(request.model), "fn")
         instrumented.install()
         handlers.install()
+        starts.install()
         yield instrumented
     finally:
-        handlers.restore()
-        instrumented.restore()
-        sweep.restore()
-        if not _kept_on and wrappers.installed:
-            wrappers.remove()
-        if not wrappers.installed:
-            compat.note_anew(table for name, table in compat.compiler_notes().items() if name not in noted)
-        sweep.put_back(instrumented.modules)
-        if sys.getrecursionlimit() == deeper:
-            sys.setrecursionlimit(limit)
+
+        def leave_torch() -> None:
+            if not _kept_on and wrappers.dirty:
+                wrappers.remove()
+            if not wrappers.dirty:
+                compat.note_anew(table for name, table in compat.compiler_notes().items() if name not in noted)
+
+        def leave_limit() -> None:
+            if sys.getrecursionlimit() == deeper:
+                sys.setrecursionlimit(limit)
+
+        steps = (
+            functools.partial(wrap.listen, None),
+            starts.restore,
+            handlers.restore,
+            instrumented.restore,
+            sweep.restore,
+            leave_torch,
+            lambda: sweep.put_back(instrumented.modules),
+            leave_limit,
+        )
+        try:
+            undo(steps)
+        except Exception as error:
+            raise CaptureError(
+                code="restoring_failed",
+                problem=f"the forward has ended, and not all could be put back: {type(error).__name__}: "
+                f"{message_of(error)}",
+                remedy="see the cause; make the model anew before it is used again",
+            ) from error
 
 
 def _called(recorder: Recorder, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -420,6 +431,10 @@ def _called(recorder: Recorder, forward: Callable[..., Any], args: tuple[Any, ..
     try:
         with recorder.watching():
             return recorder.module_called(0, forward, args, kwargs)
+    except Exception:
+        if recorder.left is not None:  # caught by the model, which made something else of it
+            raise recorder.left from None
+        raise
     finally:
         wrap.listen(None)
         recorder.tell_of_others()
@@ -487,9 +502,11 @@ def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Pl
         values = finished.table("ops").column("value")
         try:
             rows = plan.selector.rows(finished.tables, finished.records)
-        except SelectionError as refused:  # a label of several passes, say: the request's fault, told when all is over
-            captured.error = captured.error or refused
+        except Exception as error:  # a label of several passes, say, or what a predicate raises
+            if not isinstance(error, SelectionError) and not runs_code(plan.selector):
+                raise
+            captured.error = captured.error or request_failed(error, plan.selector)
             rows = ()
         recorder.settle(values[row] for row in rows)
         captured.unmatched = tuple(unmatched(plan.selector, finished.tables))
-    writer.append(CaptureSettled(torch_restored=not wrap.wrappers().installed or bool(_kept_on)))
+    writer.append(CaptureSettled(torch_restored=not wrap.wrappers().dirty or bool(_kept_on)))

@@ -40,7 +40,7 @@ from torchlens import compat
 from torchlens.capture.facts import Facts
 from torchlens.capture.keeping import Holding
 from torchlens.capture.model import FunctionModel, address_of
-from torchlens.capture.plan import Stop, asked, checked
+from torchlens.capture.plan import Stop, asked, checked, runs_code
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown
 from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
@@ -290,7 +290,7 @@ def _stop_at(selector: Selector, text: str, *, module: str | None = None) -> Sto
             raise _not_live(text)
         return answer is True
 
-    return Stop(text=text, matches=matches, module=module)
+    return Stop(text=text, matches=matches, module=module, runs_code=runs_code(selector))
 
 
 def _exploratory(predicate: Callable[[Facts], Any], text: str) -> Stop:
@@ -302,7 +302,7 @@ def _exploratory(predicate: Callable[[Facts], Any], text: str) -> Stop:
         except NotYetKnown as exc:
             raise _not_live(text) from exc
 
-    return Stop(text=text, matches=matches, exploratory=True)
+    return Stop(text=text, matches=matches, exploratory=True, runs_code=True)
 
 
 def _not_live(text: str) -> ConfigurationError:

@@ -1,7 +1,7 @@
-"""What is raised where a forward was left because the save request could not be served, and what it tells.
+"""What is raised where a forward was left, because the request could not be served or a value was not finite.
 
 Gives  the error, its sentence made from the trace of what ran, and the sentence alone for the journal.
-Not    when to leave (capture.budget, capture.changing), or how (capture.recorder).
+Not    when to leave (capture.budget, capture.changing, capture.plan, capture.witness), or how (capture.recorder).
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ from __future__ import annotations
 from projections import CaptureTables
 from torchlens.capture.budget import Shortage
 from torchlens.capture.changing import ChangeFailed
-from torchlens.errors import SaveBudgetExceededError, SaveTransformError, TorchLensError
+from torchlens.capture.plan import Unanswered
+from torchlens.errors import CaptureError, SaveBudgetExceededError, SaveTransformError, TorchLensError
 from torchlens.quantities import Bytes
+from torchlens.reading.calls_made import call_at
+from torchlens.reading.facade import Trace
+from torchlens.reading.failed import TraceCaptureError
 
-__all__ = ["Why", "error_of", "problem_of"]
+__all__ = ["Why", "class_of", "error_of", "problem_of", "stopped"]
 
-Why = Shortage | ChangeFailed
+Why = Shortage | ChangeFailed | Unanswered
 
 
 def problem_of(why: Why) -> str:
     """What was wrong, in one clause."""
+    if isinstance(why, Unanswered):
+        return why.error.problem
     if isinstance(why, ChangeFailed):
         return f"the transform of SaveOptions {why.problem}"
     return (
@@ -27,8 +33,15 @@ def problem_of(why: Why) -> str:
     )
 
 
+def class_of(why: Why) -> type[TorchLensError]:
+    """The class that the journal names."""
+    return type(why.error) if isinstance(why, Unanswered) else CaptureError
+
+
 def error_of(why: Why, tables: CaptureTables) -> TorchLensError:
     """The error to raise, naming ops by the labels that they have in the trace of what ran."""
+    if isinstance(why, Unanswered):
+        return why.error
     labels = dict(reversed([*zip(tables.ops.column("value"), tables.ops.column("label"), strict=True)]))
     if isinstance(why, ChangeFailed):
         label = labels.get(why.value)
@@ -53,3 +66,28 @@ def error_of(why: Why, tables: CaptureTables) -> TorchLensError:
         allowed=why.allowed,
         largest=tuple(largest),
     )
+
+
+def stopped(trace: Trace) -> TraceCaptureError:
+    """The error for a forward that was left at a value that is not finite."""
+    tables = trace.tables
+    event, _, num_nan, num_infinite = tables.fact("nonfinite_stop")
+    call = call_at(trace, event)
+    place = call.place
+    operands = tuple((tensor.argument, tensor.shape, tensor.dtype) for tensor in call.tensors)
+    line = "" if place is None else f", at {place.file}:{place.line}" + (f": {place.text}" if place.text else "")
+    made = TraceCaptureError(
+        code="nonfinite_value",
+        problem=f"{call.label or call.function} gave {tables.fact('nonfinite_reason')}: {call}{line}",
+        remedy="look at its operands in exc.partial_trace; where infinities are meant, pass raise_on_nan='nan'",
+        op=call.label,
+        function=call.function,
+        operands=operands,
+        module=call.modules[-1] if call.modules else None,
+        file=None if place is None else place.file,
+        line=None if place is None else place.line,
+        num_nan=num_nan,
+        num_infinite=num_infinite,
+    )
+    made.partial_trace = trace
+    return made
