@@ -137,7 +137,7 @@ def test_what_is_no_journal_is_refused_by_code(
         assert "[journal_not" in shown.err
 
 
-@pytest.mark.parametrize("arguments", [[], ["journal"], ["journal", "ops"], ["journal", "ops", "x", "--limit", "-1"]])
+@pytest.mark.parametrize("arguments", [["journal"], ["journal", "ops"], ["journal", "ops", "x", "--limit", "-1"]])
 def test_a_wrong_command_line_shows_how_it_is_used(
     arguments: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ import attrs
 
 from journal import JournalError
 from projections import CaptureTables
+from projections.errors import over_events
 from torchlens.errors import PayloadUnavailableError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
@@ -376,5 +377,6 @@ def nonfinite_of(view: View) -> NonfiniteFinding:
 def place_of(view: View, rows: list[int]) -> str | None:
     """File and line of the first of some ops; None without one, or where its place is not known."""
     frames = view.tables.ops.value("code_context", rows[0]) if rows else ()
-    frame = innermost_own(frames, lambda frame: frame[0])
-    return None if frame is None else f"{PurePath(frame[0]).name}:{frame[1]}"
+    with over_events():
+        frame = innermost_own(frames, lambda frame: frame[0])
+        return None if frame is None else f"{PurePath(frame[0]).name}:{frame[1]}"

@@ -409,7 +409,8 @@ class Op(HasGradients, Record):
         that which asked for the capture where the model is all of such a package; None where no call was made."""
         frames = self.read("code_context")
         caller = self.trace.tables.fact("called_from") if frames else None
-        frame = innermost_own((*(() if caller is None else (caller,)), *frames), lambda frame: frame[0])
+        with over_events():
+            frame = innermost_own((*(() if caller is None else (caller,)), *frames), lambda frame: frame[0])
         return None if frame is None else location_of(self.trace, frame)
 
     @property
