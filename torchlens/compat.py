@@ -82,18 +82,21 @@ def dispatch_modes() -> Iterator[Any]:
         yield torch._C._get_dispatch_stack_at(position)
 
 
+pop_mode: Final[Any] = getattr(torch.utils._python_dispatch, "_pop_mode", None)
+push_mode: Final[Any] = getattr(torch.utils._python_dispatch, "_push_mode", None)
+
+
 @contextlib.contextmanager
 def without_mode(mode: Any) -> Iterator[None]:
-    """Take a dispatch mode off, where it is the innermost one."""
-    modes: Any = torch.utils._python_dispatch
-    if torch._C._len_torch_dispatch_stack() and modes._get_current_dispatch_mode() is mode:
-        modes._pop_mode()
-        try:
-            yield
-        finally:
-            modes._push_mode(mode)
-    else:
+    """Take a dispatch mode off, where it is the innermost one and this version of torch lets it be."""
+    if pop_mode is None or push_mode is None or not any(on is mode for on in list(dispatch_modes())[-1:]):
         yield
+        return
+    pop_mode()
+    try:
+        yield
+    finally:
+        push_mode(mode)
 
 
 running_node: Final[Callable[[], Any]] = torch._C._current_autograd_node

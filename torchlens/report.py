@@ -114,6 +114,15 @@ CAPABILITIES: Final = (
     ),
     Capability("dispatch_modes", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"),
     Capability("num_dispatch_modes", ("torch._C._len_torch_dispatch_stack",), "the same"),
+    *(
+        Capability(
+            f"{act}_dispatch_mode",
+            (f"torch.utils._python_dispatch._{act}_mode",),
+            "verifying a capture whose model makes subclasses of Tensor",
+            without="with verify_capture, torch refuses to make them",
+        )
+        for act in ("pop", "push")
+    ),
     Capability(
         "function_mode_on",
         ("torch._C._is_torch_function_mode_enabled",),
