@@ -270,7 +270,7 @@ def test_to_stop_after_a_module_alone_is_to_stop_where_its_selector_says(model: 
         assert left(alone, save) == left(among_others, save)
 
 
-def test_a_model_that_catches_everything_is_left_at_its_next_call() -> None:
+def test_a_model_that_catches_everything_is_left_where_it_was_asked_to_be() -> None:
     class Stubborn(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -284,7 +284,8 @@ def test_a_model_that_catches_everything_is_left_at_its_next_call() -> None:
 
     trace = tl.trace(Stubborn(), torch.ones(2), stop_after="inner")
     assert trace.status == "halted"
-    assert [op.layer_type for op in trace.ops if op.is_compute_op] == ["relu", "tanh"]
+    assert [op.layer_type for op in trace.ops if op.is_compute_op] == ["relu"]
+    assert trace.output_ops[0].parents == ("relu_1_1",)
 
 
 def test_a_predicate_reads_the_same_names_live_and_finished() -> None:
