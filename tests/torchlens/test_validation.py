@@ -631,7 +631,7 @@ def test_a_report_counts_and_tells() -> None:
     assert found.headline().endswith(" and 22 more")
     sound = attrs.evolve(found, checks=(Check("output", "\x1b[31m"),))
     assert sound
-    assert repr(sound) == "<ValidationReport Net: valid, 1 checks>"
+    assert repr(sound) == "<ValidationReport Net: valid, 1 check>"
     assert sound.headline() == "every check of Net passed"
 
 
