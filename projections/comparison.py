@@ -24,6 +24,7 @@ LABEL_FIELDS: Final = {
     "module_calls": "call_label",
     "params": "address",
     "buffers": "address",
+    "conditionals": "id",
     "orphans": "label",
 }
 """The field that names a record, by table; the one record of another table has no name."""

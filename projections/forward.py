@@ -425,7 +425,8 @@ class Forward:
         if at is None:
             return ()
         told = self.source.row(at)[-1]
-        return tuple([whole_frame(frame) for frame in (told if told and is_tuple(told[0]) else (told,))])
+        is_one = bool(told) and not is_tuple(told[0])
+        return tuple([whole_frame(frame) for frame in ((told,) if is_one else told)])
 
     @cached_property
     def module_children(self) -> dict[int, list[int]]:

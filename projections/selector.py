@@ -228,10 +228,10 @@ class Selector:
         return intersection(operand(other, "&"), self)
 
     def __sub__(self, other: Selector | str) -> Selector:
-        return intersection(self, Not(operand(other, "-")))
+        return intersection(self, ~operand(other, "-"))
 
     def __rsub__(self, other: str) -> Selector:
-        return intersection(operand(other, "-"), Not(self))
+        return intersection(operand(other, "-"), ~self)
 
     def __invert__(self) -> Selector:
         return self.of if isinstance(self, Not) else Not(self)

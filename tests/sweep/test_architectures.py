@@ -41,6 +41,9 @@ OWN_FUNCTIONS: Final = {
 }
 """By architecture, the layer types of its ops that are not watched inside: autograd Functions of its own."""
 
+MADE_UNSEEN: Final = {"vits_speech": 2}
+"""By architecture, how many tensors no watched call returned: ``torch.IntTensor([n])`` is a class and stays one."""
+
 CALLED_BY_FORWARD: Final = {"squeezebert": {"encoder.layers.0", "encoder.layers.1"}}
 """By architecture, modules of which only ``forward`` is called, so that no hook hears of it."""
 
@@ -84,8 +87,8 @@ def test_tracing_an_architecture_changes_nothing_and_misses_nothing(name: str) -
     trace = sweep.trace
     trace.check_metadata_invariants()
     assert trace.outcome.status == "complete"
-    assert trace.health.unseen_tensors == ()
-    unwatched = {trace.ops[label].layer_type for label in trace.health.opaque_ops}
+    assert len(trace.health.unseen_tensors) == MADE_UNSEEN.get(name, 0)
+    unwatched = {trace.ops[label].layer_type for label in trace.health.opaque_ops} - {"unseen"}
     assert unwatched == OWN_FUNCTIONS.get(name, set())
     registered = {module.address: module.num_calls for module in trace.modules if not module.address.startswith("~")}
     told = Counter({address: count for address, count in registered.items() if count})
