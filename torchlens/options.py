@@ -32,6 +32,13 @@ def _later(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise unavailable(attribute.name)
 
 
+def _invalid(
+    attribute: attrs.Attribute[Any], problem: str, remedy: str, *, code: str = "option_value_invalid"
+) -> ConfigurationError:
+    """The refusal of a value that an option does not take."""
+    return ConfigurationError(code=code, problem=problem, remedy=remedy, argument=attribute.name)
+
+
 def _seed(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**32):
         raise ConfigurationError(
@@ -44,43 +51,31 @@ def _seed(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 def _switch(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if not isinstance(value, bool):
-        raise ConfigurationError(
-            code="option_value_invalid",
-            problem=f"{attribute.name}={value!r} is neither True nor False",
-            remedy="pass True or False",
-            argument=attribute.name,
-        )
+        raise _invalid(attribute, f"{attribute.name}={value!r} is neither True nor False", "pass True or False")
 
 
 def _count(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise ConfigurationError(
-            code="option_value_invalid",
-            problem=f"{attribute.name}={value!r} is no number of lines",
-            remedy="pass a whole number from 0 on",
-            argument=attribute.name,
-        )
+        raise _invalid(attribute, f"{attribute.name}={value!r} is no number of lines", "pass a whole number from 0 on")
 
 
 def _optimizer(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     groups = getattr(value, "param_groups", None)
     if value is not None and not (isinstance(groups, list) and all("params" in group for group in groups)):
-        raise ConfigurationError(
-            code="option_value_invalid",
-            problem=f"optimizer= got {type(value).__name__}, which has no groups of parameters",
-            remedy="pass an optimizer of torch.optim, or None",
-            argument="optimizer",
+        raise _invalid(
+            attribute,
+            f"optimizer= got {type(value).__name__}, which has no groups of parameters",
+            "pass an optimizer of torch.optim, or None",
         )
 
 
 def _one_of(*words: str | bool) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not any(value is word or (isinstance(word, str) and value == word) for word in words):
-            raise ConfigurationError(
-                code="option_value_invalid",
-                problem=f"{attribute.name}={value!r} is none of {', '.join(map(str, words))}",
-                remedy=f"pass one of {', '.join(map(repr, words))}",
-                argument=attribute.name,
+            raise _invalid(
+                attribute,
+                f"{attribute.name}={value!r} is none of {', '.join(map(str, words))}",
+                f"pass one of {', '.join(map(repr, words))}",
             )
 
     return check
@@ -92,21 +87,21 @@ def _budget(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     is_share = isinstance(value, float) and 0 < value <= 1
     if is_share or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return
-    raise ConfigurationError(
+    raise _invalid(
+        attribute,
+        f"save_budget={value!r} is no ceiling",
+        'pass bytes as an int, a share of the free memory as a float up to 1.0, "auto", or None for no ceiling',
         code="save_budget_invalid",
-        problem=f"save_budget={value!r} is no ceiling",
-        remedy='pass bytes as an int, a share of the free memory as a float up to 1.0, "auto", or None for no ceiling',
-        argument="save_budget",
     )
 
 
 def _mode(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value not in get_args(SaveMode):
-        raise ConfigurationError(
+        raise _invalid(
+            attribute,
+            f"mode={value!r} is neither 'reference' nor 'copy'",
+            "pass one of these; values are those of the moment the op returned in both",
             code="save_mode_invalid",
-            problem=f"mode={value!r} is neither 'reference' nor 'copy'",
-            remedy="pass one of these; values are those of the moment the op returned in both",
-            argument="mode",
         )
 
 
@@ -114,11 +109,10 @@ def _dtype(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     import torch  # for cost: a journal is read without torch
 
     if value is not None and not (isinstance(value, torch.dtype) and value.is_floating_point):
-        raise ConfigurationError(
-            code="option_value_invalid",
-            problem=f"dtype={value!r} is no floating point dtype",
-            remedy="pass one, such as torch.float16; activations of whole numbers and bools keep their own",
-            argument="dtype",
+        raise _invalid(
+            attribute,
+            f"dtype={value!r} is no floating point dtype",
+            "pass one, such as torch.float16; activations of whole numbers and bools keep their own",
         )
 
 
@@ -146,11 +140,8 @@ def _device(value: Any) -> Any:
 
 def _callable(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and not callable(value):
-        raise ConfigurationError(
-            code="option_value_invalid",
-            problem=f"{attribute.name}={value!r} cannot be called",
-            remedy="pass a function from a tensor to a tensor",
-            argument=attribute.name,
+        raise _invalid(
+            attribute, f"{attribute.name}={value!r} cannot be called", "pass a function from a tensor to a tensor"
         )
 
 
