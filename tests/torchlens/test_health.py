@@ -544,16 +544,18 @@ def test_threads_of_a_forward_are_named_as_not_recorded(capture: CaptureOptions,
 
 
 def test_calls_of_a_thread_that_works_beside_the_forward_are_told_and_change_no_record() -> None:
-    started, stop = threading.Event(), threading.Event()
+    asked, called, stop = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
         while not stop.is_set():
+            asked_for = asked.is_set()
             torch.ones(2).exp()
-            started.set()
+            if asked_for:
+                called.set()  # this whole call was made while the forward waited
 
     def forward(model: Calls, x: Tensor) -> Tensor:
-        started.clear()
-        started.wait(10)
+        asked.set()
+        assert called.wait(60)
         return torch.relu(x)
 
     beside = threading.Thread(target=work, name="loader")
