@@ -20,6 +20,7 @@ from projections.errors import SelectionError
 from projections.selector import (
     AllOf,
     AnyOf,
+    Compound,
     LiveFacts,
     Not,
     Record,
@@ -38,7 +39,7 @@ MOST: Final = 1024
 
 
 @attrs.frozen(repr=False)
-class Nearby(Selector):
+class Nearby(Compound):
     """Ops near which, within so many ops, there is one that a selector matches."""
 
     of: Selector

@@ -22,6 +22,8 @@ from projections.errors import SelectionError
 from projections.nearby import FollowedBy, PrecededBy
 from projections.queries import Beyond, TopFraction, TopK
 from projections.selector import (
+    MAX_LEVELS,
+    MAX_PARTS,
     AllOf,
     AnyOf,
     Contains,
@@ -43,8 +45,6 @@ Spec: TypeAlias = "tuple[Any, ...]"
 
 VERSION: Final = 1
 
-MAX_DEPTH: Final = 64
-MAX_NODES: Final = 10_000
 MAX_TEXT: Final = 4096
 
 
@@ -52,20 +52,15 @@ def selector_to_spec(given: Selector) -> Spec:
     """A selector as plain data, for msgpack or JSON.
 
     Raises:
-        SelectionError: ``selector_not_portable``, where a part of it has no name, or it is too deep.
+        SelectionError: ``selector_not_portable``, where a part of it has no name.
     """
-    if sum(1 for _ in given.nodes()) > MAX_NODES:
-        raise not_portable(given, f"it has more than {MAX_NODES} parts")
-    return (VERSION, _spec(given, 0))
+    return (VERSION, _spec(given))
 
 
-def _spec(given: Selector, depth: int) -> Spec:
-    if depth > MAX_DEPTH:
-        raise not_portable(given, f"it is more than {MAX_DEPTH} levels deep")
-
+def _spec(given: Selector) -> Spec:
     def inside(part: Any) -> Any:
         if isinstance(part, Selector):
-            return _spec(part, depth + 1)
+            return _spec(part)
         if part is None or isinstance(part, str | int | float):
             return part
         raise not_portable(given, f"{part!r} belongs to one trace or to this process")
@@ -214,7 +209,7 @@ class Reading:
 
     def node(self, given: Any, depth: int) -> Selector:
         self.nodes += 1
-        if depth > MAX_DEPTH or self.nodes > MAX_NODES:
+        if depth >= MAX_LEVELS or self.nodes > MAX_PARTS:
             raise invalid("it is too deep, or too long")
         word, *arguments = items_of(given) or (None,)
         if not isinstance(word, str):

@@ -21,7 +21,18 @@ import attrs
 from projections import masks
 from projections.errors import SelectionError
 from projections.masks import Choice, Mask
-from projections.selector import AllOf, AnyOf, LiveFacts, Not, Record, Selector, Tables, Verdict, selector_argument
+from projections.selector import (
+    AllOf,
+    AnyOf,
+    Compound,
+    LiveFacts,
+    Not,
+    Record,
+    Selector,
+    Tables,
+    Verdict,
+    selector_argument,
+)
 
 By: TypeAlias = "str | Scores"
 
@@ -93,7 +104,7 @@ def refuse_values(selector: Selector) -> None:
 
 
 @attrs.frozen(repr=False)
-class ByValue(Selector):
+class ByValue(Compound):
     """Elements by their value, within a population."""
 
     within: Selector | Resolved | None

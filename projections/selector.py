@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 import attrs
@@ -35,6 +37,12 @@ LABEL_PARTS: Final = re.compile(r"(?P<type>.*?)(_\d+){1,2}", re.DOTALL)
 
 ANY_CALL: Final = "all"
 LAST_CALL: Final = "last"
+
+MAX_LEVELS: Final = 64
+"""Selectors one in another; ``a | b | c`` is one level over its parts, however many they are."""
+
+MAX_PARTS: Final = 10_000
+"""Selectors that one is built of, itself and all levels included."""
 
 TYPE_TEXT: Final = re.compile(r"[A-Za-z0-9]*[A-Za-z][A-Za-z0-9]*")
 """Text that can only stand in the type part of a label: the other parts are numbers."""
@@ -127,6 +135,12 @@ class Selector:
 
     word: ClassVar[str] = ""
     """What it is called where a selector is saved."""
+
+    levels: int = 1
+    """How many selectors stand one in another, itself included."""
+
+    num_parts: int = 1
+    """How many selectors it is built of, itself included."""
 
     @property
     def needs_labels(self) -> bool:
@@ -262,12 +276,12 @@ def operand(given: object, operator: str) -> Selector:
 
 def union(*selectors: Selector) -> Selector:
     """What any of them matches; a union among them is spread, so that a long one is not deep."""
-    return AnyOf(tuple(part for one in selectors for part in (one.of if isinstance(one, AnyOf) else (one,))))
+    return AnyOf(tuple(chain.from_iterable([one.of if isinstance(one, AnyOf) else (one,) for one in selectors])))
 
 
 def intersection(*selectors: Selector) -> Selector:
     """What all of them match; an intersection among them is spread."""
-    return AllOf(tuple(part for one in selectors for part in (one.of if isinstance(one, AllOf) else (one,))))
+    return AllOf(tuple(chain.from_iterable([one.of if isinstance(one, AllOf) else (one,) for one in selectors])))
 
 
 class OpView:
@@ -303,12 +317,42 @@ def record_of_islands(tables: Tables, record: Record) -> Record:
 # -- combinations
 
 
+@attrs.frozen(repr=False)
+class Compound(Selector):
+    """A selector that holds others. One too large is refused as it is made: what is done with it recurses."""
+
+    levels: int = attrs.field(init=False, eq=False)
+    num_parts: int = attrs.field(init=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        parts = self.parts()
+        levels = 1 + max(map(LEVELS_OF, parts), default=0)
+        num_parts = 1 + sum(map(NUM_PARTS_OF, parts))
+        if levels > MAX_LEVELS or num_parts > MAX_PARTS:
+            raise SelectionError(
+                code="selector_too_large",
+                problem=f"a selector of {num_parts} parts would stand {levels} levels deep"
+                if levels > MAX_LEVELS
+                else f"a selector would have {num_parts} parts",
+                remedy=f"stay within {MAX_LEVELS} levels and {MAX_PARTS:,} parts: ask with tl.where(...) what so many "
+                "terms ask together",
+                levels=levels,
+                num_parts=num_parts,
+            )
+        object.__setattr__(self, "levels", levels)  # it is frozen from here on
+        object.__setattr__(self, "num_parts", num_parts)
+
+
+LEVELS_OF: Final = attrgetter("levels")
+NUM_PARTS_OF: Final = attrgetter("num_parts")
+
+
 def combine(selectors: Iterable[Selector], sign: str) -> str:
     return f"({f' {sign} '.join(map(repr, selectors))})"
 
 
 @attrs.frozen(repr=False)
-class AnyOf(Selector):
+class AnyOf(Compound):
     """What some part matches."""
 
     word: ClassVar[str] = "or"
@@ -333,7 +377,7 @@ class AnyOf(Selector):
 
 
 @attrs.frozen(repr=False)
-class AllOf(Selector):
+class AllOf(Compound):
     """What all parts match."""
 
     word: ClassVar[str] = "and"
@@ -356,7 +400,7 @@ class AllOf(Selector):
 
 
 @attrs.frozen(repr=False)
-class Not(Selector):
+class Not(Compound):
     """What a part does not match."""
 
     word: ClassVar[str] = "not"
@@ -678,7 +722,7 @@ class Where(Term):
 
 
 @attrs.frozen(repr=False)
-class GradientOf(Selector):
+class GradientOf(Compound):
     """The gradients of what a selector matches, which a backward pass makes."""
 
     word: ClassVar[str] = "grad"

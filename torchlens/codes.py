@@ -155,6 +155,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "selector_spec_invalid": "SelectionError",
         "selector_spec_newer": "SelectionError",
         "selector_subtraction_operand_invalid": "SelectorTypeError",
+        "selector_too_large": "SelectionError",
         "site_ambiguous": "SiteAmbiguityError",
         "site_fanout_exceeded": "SiteAmbiguityError",
         "site_names_collide": "SiteAmbiguityError",

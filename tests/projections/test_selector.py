@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import re
 from typing import Any
 
@@ -14,7 +16,10 @@ from journal.events import Event
 from projections import CaptureTables, Projector, Selector
 from projections.errors import NotYetKnown, SelectionError, SelectorTypeError
 from projections.nearby import followed_by, preceded_by
+from projections.queries import threshold, top_fraction, top_k
 from projections.selector import (
+    MAX_LEVELS,
+    MAX_PARTS,
     CallKey,
     Tables,
     call_key,
@@ -27,6 +32,7 @@ from projections.selector import (
     module,
     output,
     regex,
+    union,
     where,
 )
 from tests.projections.making import Made, labels, source_of
@@ -164,6 +170,68 @@ def test_a_selector_is_a_value(selector: Selector) -> None:
     assert again == selector
     assert hash(again) == hash(selector)
     assert repr(again) == repr(selector)
+
+
+@pytest.mark.parametrize("combine", [operator.or_, operator.and_, operator.sub])
+def test_a_long_combination_is_not_a_deep_one(combine: Any) -> None:
+    selector = functools.reduce(combine, [func(str(number)) for number in range(3000)])
+    assert selector.levels == (3 if combine is operator.sub else 2)
+    again = copy.deepcopy(selector)
+    assert again == selector
+    assert hash(again) == hash(selector)
+    assert repr(again) == repr(selector)
+    assert selector.rows(looped()) == ()
+
+
+def test_turned_around_any_number_of_times_is_itself_or_its_opposite() -> None:
+    assert functools.reduce(lambda one, _: ~one, range(5001), func("relu")) == ~func("relu")
+
+
+@given(selectors)
+def test_levels_and_parts_are_those_of_the_tree(selector: Selector) -> None:
+    def levels(one: Selector) -> int:
+        return 1 + max(map(levels, one.parts()), default=0)
+
+    assert selector.levels == levels(selector)
+    assert selector.num_parts == len(list(selector.nodes()))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        grad,
+        preceded_by,
+        followed_by,
+        top_k,
+        top_fraction,
+        lambda inner: threshold(inner, above=0),
+        lambda inner: ~(inner | "relu_1"),
+        lambda inner: (inner | "relu_1") & "relu_2",
+        lambda inner: ~(inner | inner),
+    ],
+)
+def test_a_selector_too_large_to_handle_is_refused_as_it_is_made(wrap: Any) -> None:
+    made = [func("relu")]
+
+    def wrap_again() -> None:
+        while len(made) < 300:
+            made.append(wrap(made[-1]))
+
+    with pytest.raises(SelectionError) as refused:
+        wrap_again()
+    assert code_of(refused) == "selector_too_large"
+    largest = made[-1]
+    assert largest.levels <= MAX_LEVELS < 300
+    assert largest.num_parts <= MAX_PARTS
+    assert copy.deepcopy(largest) == largest
+    assert repr(largest)
+
+
+def test_a_selector_of_too_many_parts_is_refused_as_it_is_made() -> None:
+    with pytest.raises(SelectionError) as refused:
+        union(*[func("relu")] * MAX_PARTS)
+    assert code_of(refused) == "selector_too_large"
+    assert refused.value.fields["num_parts"] == MAX_PARTS + 1
 
 
 def looped() -> CaptureTables:

@@ -269,11 +269,11 @@ class Plan:
         if save.ahead:
             self._waiting.append(facts)
         elif save.names_modules and not wrote and not save.behind:
-            self._known.at_end = True
+            before, self._known.at_end = self._known.at_end, True
             try:
                 return False if self._asked(self._question, facts) is False else None
             finally:
-                self._known.at_end = False
+                self._known.at_end = before
         return None
 
     def due(self) -> Iterator[tuple[int, Verdict]]:
@@ -326,8 +326,9 @@ class Plan:
                 yield facts.value, tensor if facts.value == value else None, self._again(facts)
 
     def ended(self, results: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor | None, Verdict]]:
-        """The same of what the forward returned, or of where it was left."""
+        """The same of what the forward returned, or of where it was left. Nothing runs any more."""
         self._known.event()
+        self._known.at_end = True
         for value, tensor in results:
             if value >= 0:
                 self._shown.add(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, Final, NamedTuple, overload
 
 from projections import masks
 from projections.masks import ALL, Choice, Mask, Whole
@@ -121,6 +121,14 @@ def positions_of(elements: array[int]) -> Any:
     return torch.frombuffer(elements, dtype=torch.int64) if elements else torch.empty(0, dtype=torch.int64)
 
 
+MOST_SHOWN: Final = 4096
+"""Letters of the text of what was combined; in a loop it would double each time."""
+
+
+def shortened(source: str) -> str:
+    return source if len(source) <= MOST_SHOWN else f"{source[:MOST_SHOWN]}..."
+
+
 class Selection(Sequence[Site]):
     """Sites of one trace, each once, in the order of ``trace.ops``.
 
@@ -215,10 +223,10 @@ class Selection(Sequence[Site]):
 
     def __invert__(self) -> Selection:
         others = masks.complement(self.choice, range(len(self.trace.table("ops"))), self.size)
-        return Selection(self.trace, others, f"~({self.source})", "complement")
+        return Selection(self.trace, others, shortened(f"~({self.source})"), "complement")
 
     def combined(self, other: Selection, choice: Choice, relation: str, sign: str) -> Selection:
-        return Selection(self.trace, choice, f"({self.source}) {sign} ({other.source})", relation)
+        return Selection(self.trace, choice, shortened(f"({self.source}) {sign} ({other.source})"), relation)
 
     def of_same_trace(self, other: Selection) -> Selection:
         if not isinstance(other, Selection):
