@@ -410,7 +410,7 @@ def layers_mark_what_some_pass_is(tables: CaptureTables) -> Breaches:
     rows = tables.layers.column("op_rows")
     for column in (
         *("has_saved_activation", "is_internal_source", "is_internal_sink", "has_input_ancestor", "is_atomic_module"),
-        *("uses_params", "is_terminal_bool"),
+        *("has_saved_payload", "uses_params", "is_terminal_bool"),
     ):
         flags = tables.ops.column(column)
         right = (any(flags[row] for row in found) for found in rows)
@@ -954,7 +954,7 @@ LISTED: Final = (
     ("compute_ops", "is_compute_op"),
     ("internal_source_ops", "is_internal_source"),
     ("internal_sink_ops", "is_internal_sink"),
-    ("saved_ops", "has_saved_activation"),
+    ("saved_ops", "has_saved_payload"),
 )
 """Lists of op labels, and the mark of the ops that stand in them."""
 
@@ -1004,9 +1004,19 @@ def memory_adds_up(tables: CaptureTables) -> Breaches:
     ops = tables.ops
     sizes = [size or 0 for size in ops.column("activation_memory")]
     yield from fact_is(tables, "total_activation_memory", sum(sizes))
-    yield from fact_is(
-        tables, "saved_activation_memory", sum(picked(sizes, marked(ops.column("has_saved_activation"))))
-    )
+    kept = sum(picked(sizes, marked(ops.column("has_saved_activation"))))
+    made = zip(ops.column("transformed_out_dtype"), ops.column("transformed_out_shape"), strict=True)
+    kept += sum(item_bytes(dtype, math.prod(shape)) for dtype, shape in made if dtype is not None)
+    yield from fact_is(tables, "saved_activation_memory", kept)
+
+
+def saved_payloads_are_of_activations_or_made_of_them(tables: CaptureTables) -> Breaches:
+    """An op is kept where its activation is, or what was made of that."""
+    ops = tables.ops
+    refs = zip(ops.column("payload_ref"), ops.column("transformed_payload_ref"), strict=True)
+    both = [(plain is not None, plain is not None or made is not None) for plain, made in refs]
+    yield from unequal(ops, "label", "has_saved_activation", (plain for plain, _ in both))
+    yield from unequal(ops, "label", "has_saved_payload", (kept for _, kept in both))
 
 
 def work_adds_up(tables: CaptureTables) -> Breaches:
@@ -1022,6 +1032,18 @@ def work_adds_up(tables: CaptureTables) -> Breaches:
     ):
         known = [value for value in picked(ops.column(column), once) if value is not None]
         yield from fact_is(tables, name, sum(known))
+
+
+WORK: Final = ("flops_forward", "flops_backward", "macs_forward")
+
+
+def work_of_calls_adds_up(tables: CaptureTables) -> Breaches:
+    """The work of a module call is that of the ops inside, and a module's that of all its calls."""
+    of_ops = [(name, tables.ops.column(name)) for name in WORK]
+    for table, key, lead in ((tables.module_calls, "call_label", ""), (tables.modules, "address", "total_")):
+        inside = [first_results(tables, rows) for rows in table.column("op_rows")]
+        for name, column in of_ops:
+            yield from unequal(table, key, f"{lead}{name}", (total(picked(column, rows)) for rows in inside))
 
 
 def first_results(tables: CaptureTables, rows: Iterable[int]) -> list[int]:
@@ -1174,7 +1196,9 @@ PROMISES: Final[Sequence[Promise]] = (
     lists_hold_the_marked,
     parameters_of_the_model_add_up,
     memory_adds_up,
+    saved_payloads_are_of_activations_or_made_of_them,
     work_adds_up,
+    work_of_calls_adds_up,
     work_is_told_by_type,
     times_add_up,
     times_of_the_capture_fit,

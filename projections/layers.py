@@ -224,6 +224,7 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     "activation_memory": first_pass("activation_memory"),
     "total_activation_memory": over_passes("activation_memory", total),
     "has_saved_activation": over_passes("has_saved_activation", any),
+    "has_saved_payload": over_passes("has_saved_payload", any),
     "in_multi_output": first_pass("in_multi_output"),
     "multi_output_index": first_pass("multi_output_index"),
     "multi_output_name": first_pass("multi_output_name"),

@@ -618,6 +618,13 @@ def has_saved_activation(forward: Forward) -> Column:
     return [payload is not None for payload in forward.payload_refs]
 
 
+def has_saved_payload(forward: Forward) -> Column:
+    kept: Column = has_saved_activation(forward)
+    if not forward.transformed:
+        return kept
+    return [is_kept or forward.transformed_of(row) is not None for row, is_kept in enumerate(kept)]
+
+
 def of_transformed(field: str) -> Maker[Forward]:
     """A column of what was made of activations before they were kept; None where nothing was."""
 
@@ -704,6 +711,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     # tensor
     "has_out_variations": has_out_variations,
     "has_saved_activation": has_saved_activation,
+    "has_saved_payload": has_saved_payload,
     "payload_ref": payload_refs,
     "transformed_payload_ref": of_transformed("payload"),
     "transformed_out_shape": of_transformed("shape"),

@@ -7,15 +7,25 @@ Gives  the makers of the columns that ``columns.py`` lists under ``capture``.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from journal.events import MODE_GRAD
 from projections import cost, saved
+from projections.details import item_bytes
 from projections.forward import Forward
 from projections.graph import BUFFER_READ, NOWHERE
 from projections.makers import fact
-from projections.ops import elements, frozen, internal_sinks, internal_sources, is_written, trainable
+from projections.ops import (
+    elements,
+    frozen,
+    has_saved_payload,
+    internal_sinks,
+    internal_sources,
+    is_written,
+    trainable,
+)
 from projections.rows import is_buffer
 from projections.tables import Maker
 
@@ -60,7 +70,7 @@ def recurrent_rows(forward: Forward) -> list[int]:
 
 
 def saved_rows(forward: Forward) -> list[int]:
-    return [row for row, payload in enumerate(forward.payload_refs) if payload is not None]
+    return [row for row, is_kept in enumerate(has_saved_payload(forward)) if is_kept]
 
 
 def buffer_reads(forward: Forward) -> list[int]:
@@ -130,8 +140,11 @@ def total_memory(forward: Forward) -> int:
 
 
 def saved_memory(forward: Forward) -> int:
+    """Bytes of the kept payloads: of values, and of what was made of values."""
     briefs = forward.details.briefs
-    return sum([briefs[row].nbytes or 0 for row in saved_rows(forward)])
+    kept = sum([briefs[row].nbytes or 0 for row, payload in enumerate(forward.payload_refs) if payload is not None])
+    made = [forward.transformed_of(row) for row in range(len(forward))] if forward.transformed else []
+    return kept + sum([item_bytes(one.dtype, math.prod(one.shape)) for one in made if one is not None])
 
 
 def func_calls_duration(forward: Forward) -> float:

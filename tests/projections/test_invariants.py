@@ -60,8 +60,9 @@ GUARDED: Final[dict[str, str]] = {
     "passes_know_each_other": "ops.recurrent_ops layers.op_labels layers.num_passes",
     "layers_are_one_kind": "ops.func_name",
     "layers_show_their_first_pass": " ".join(f"layers.{name}" for name in invariants.FIRST_PASS),
-    "layers_mark_what_some_pass_is": "layers.has_saved_activation layers.is_internal_source layers.uses_params "
-    "layers.is_internal_sink layers.has_input_ancestor layers.is_atomic_module layers.is_terminal_bool",
+    "layers_mark_what_some_pass_is": "layers.has_saved_activation layers.has_saved_payload "
+    "layers.is_internal_source layers.uses_params layers.is_internal_sink layers.has_input_ancestor "
+    "layers.is_atomic_module layers.is_terminal_bool",
     "layer_edges_join_those_of_the_passes": "layers.parents layers.children layers.num_parents layers.has_children",
     "layer_sums_are_over_the_passes": "layers.total_activation_memory layers.total_func_duration "
     "layers.total_flops_forward layers.total_flops_backward layers.total_macs_forward",
@@ -111,9 +112,12 @@ GUARDED: Final[dict[str, str]] = {
     "capture.buffer_write_ops capture.uncalled_modules capture.unexecuted_param_names capture.saved_rows",
     "parameters_of_the_model_add_up": "capture.num_params capture.num_params_trainable capture.num_params_frozen "
     "capture.num_param_tensors capture.num_params_executed capture.num_params_unexecuted capture.total_param_memory",
+    "saved_payloads_are_of_activations_or_made_of_them": "ops.has_saved_activation ops.has_saved_payload",
     "memory_adds_up": "capture.total_activation_memory capture.saved_activation_memory",
     "work_adds_up": "ops.flops_total capture.total_flops_forward capture.total_flops_backward "
     "capture.total_macs_forward",
+    "work_of_calls_adds_up": "module_calls.flops_forward module_calls.flops_backward module_calls.macs_forward "
+    "modules.total_flops_forward modules.total_flops_backward modules.total_macs_forward",
     "work_is_told_by_type": "capture.total_flops_forward capture.compute_coverage",
     "times_add_up": "ops.func_duration capture.func_calls_duration module_calls.func_calls_duration",
     "times_of_the_capture_fit": "capture.overhead_duration capture.setup_duration",
@@ -138,6 +142,7 @@ NEVER_ALONE: Final = frozenset(SPOILT) - {"labels_are_unique", "keys_lead_back"}
     "every_op_has_one_role",  # roles, sources and sizes are told
     "sources_and_sinks_have_no_edges",  # in lists
     "values_have_their_size",  # and summed
+    "saved_payloads_are_of_activations_or_made_of_them",  # likewise, and listed
     "work_is_told_by_type",
 }
 """Promises about what others are worked out from: who breaks them breaks others too."""

@@ -283,6 +283,28 @@ def test_inputs_outputs_and_buffers_cost_nothing(mlp: tl.Trace) -> None:
     assert mlp.compute_coverage == {"known": 3, "not_applicable": 2, "unknown": 0}
 
 
+def test_a_module_call_tells_the_work_inside_and_a_module_that_of_all_its_calls() -> None:
+    layer = nn.Linear(4, 4)
+    trace = traced(nn.Sequential(layer, layer), torch.rand(5, 4))
+    first, second = trace.modules["0"].calls
+    assert (first.flops_forward, first.macs_forward) == (2 * 80 + 20, 80)
+    assert (first.flops_backward, second.flops_backward) == (160 + 20, 2 * 160 + 20)
+    module = first.module
+    assert module.total_flops_forward == first.flops_forward + second.flops_forward
+    assert module.total_macs_forward == first.macs_forward + second.macs_forward
+    root = trace.module_calls[0]
+    assert (root.flops_forward, root.macs_forward) == (trace.total_flops_forward, trace.total_macs_forward)
+    assert root.flops_backward == trace.total_flops_backward
+    assert repr(first.flops_forward) == "Flops('180 FLOPs')"
+    assert repr(first.macs_forward) == "Macs('80 MACs')"
+    with pytest.raises(tl.TorchLensError, match="module_call_ambiguous"):
+        _ = module.flops_forward
+    frame = trace.module_calls.to_pandas()
+    assert list(frame.flops_forward) == [360, 180, 180]
+    assert list(frame.macs_forward) == [160, 80, 80]
+    assert list(frame.flops_backward) == [180 + 340, 180, 340]
+
+
 # -- sums --------------------------------------------------------------------------------------------------
 
 

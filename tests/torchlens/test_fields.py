@@ -23,8 +23,9 @@ FIELDS: dict[str, str] = {
         func_name func_qualname func func_call_id is_inplace arg_names num_args_total num_pos_args num_kwargs
         non_tensor_pos_args non_tensor_kwargs func_config args_summary kwargs_summary saved_args saved_kwargs
         has_saved_args code_context var_names arg_expressions
-        out has_saved_activation shape dtype device_ref activation_memory transformed_out transformed_out_shape
-        transformed_out_dtype detach_saved_activations has_out_variations out_versions_by_child input_ops num_inputs
+        out has_saved_activation has_saved_payload shape dtype device_ref activation_memory transformed_out
+        transformed_out_shape transformed_out_dtype detach_saved_activations has_out_variations
+        out_versions_by_child input_ops num_inputs
         input_shapes input_dtypes input_memory input_activations
         in_multi_output multi_output_index multi_output_name container_path
         parents children num_parents num_children has_parents has_children parent_arg_positions edge_uses siblings
@@ -111,7 +112,7 @@ FIELDS: dict[str, str] = {
         forward_arg_names num_forward_args_total inputs_before_pre_hooks inputs_after_pre_hooks
         had_pre_hook_input_change code_context forward_duration backward_duration func_calls_duration
         internal_activation_memory output_activation_memory autograd_memory param_memory max_descendant_depth
-        num_descendant_calls
+        num_descendant_calls flops_forward macs_forward flops_backward
         all_addresses call_depth has_frozen_params has_trainable_params is_returned num_param_tensors
     """,
     "params": """

@@ -171,6 +171,30 @@ def test_a_transform_is_kept_in_the_place_of_the_activation_or_beside_it(on_disk
             again.cleanup()
 
 
+def test_an_op_of_which_only_something_made_was_kept_is_among_the_saved() -> None:
+    only = capture(save=tl.SaveOptions(["fc", "head"], transform=lambda t: t[:, 0], dtype=torch.float16))
+    beside = capture(save=tl.SaveOptions(["fc", "head"], transform=lambda t: t[:, 0], dtype=torch.float16, raw=True))
+    plain = capture(save=["fc", "head"])
+    labels = plain.ops.saved.labels
+    for trace in (only, beside, plain):
+        assert trace.ops.saved.labels == trace.saved_ops.labels == labels
+        assert trace.layers.saved.labels == trace.saved_layers.labels == plain.layers.saved.labels
+        frame = trace.to_pandas()
+        assert tuple(frame.label[frame.has_saved_payload]) == labels
+        assert tuple(frame.label[frame.has_saved_activation]) == (() if trace is only else labels)
+    halves = sum(2 * op.transformed_out_shape[0] for op in only.saved_ops)
+    assert only.saved_activation_memory == halves
+    assert plain.saved_activation_memory == sum(op.activation_memory for op in plain.saved_ops)
+    assert beside.saved_activation_memory == halves + plain.saved_activation_memory
+    assert [op.label for op in only.ops if op.has_saved_payload] == list(labels)
+    assert not any(op.has_saved_activation for op in only.ops)
+
+
+def test_what_a_recording_lists_is_what_its_trace_calls_saved() -> None:
+    recording = tl.record(nn.Linear(2, 3), torch.ones(1, 2), save=tl.SaveOptions("linear", transform=torch.sum))
+    assert [record.label for record in recording] == [op.raw_label for op in recording.to_trace().ops.compute.saved]
+
+
 def test_a_dtype_leaves_whole_numbers_and_bools_as_they_are() -> None:
     def forward(x: Tensor) -> Tensor:
         return torch.where(x > 0, x.argsort(), 1)

@@ -155,7 +155,7 @@ OP_FIELDS: Final = {
     "dtype": "dtype",
     "module": "module",
     "parents": "parents",
-    "kept": "has_saved_activation",
+    "kept": "has_saved_payload",
     "seconds": "func_duration",
 }
 """The column of the op table behind each field."""

@@ -201,8 +201,8 @@ class ComputedAccessor(Accessor[R]):
 
     @property
     def saved(self) -> Self:
-        """Those whose activation was kept; of a layer, that of some pass."""
-        return self.having("has_saved_activation")
+        """Those whose activation was kept, or what ``SaveOptions`` made of it; of a layer, that of some pass."""
+        return self.having("has_saved_payload")
 
 
 class OpAccessor(ComputedAccessor[R]):

@@ -278,7 +278,7 @@ class Trace(View):
 
     @property
     def saved_ops(self) -> OpAccessor[Op]:
-        """The ops whose activation was kept."""
+        """The ops whose activation was kept, or what ``SaveOptions`` made of it."""
         return OpAccessor(self.alive(), self.tables.fact("saved_rows"))
 
     @property
@@ -293,7 +293,7 @@ class Trace(View):
 
     @property
     def saved_layers(self) -> LayerAccessor[Layer]:
-        """The layers of the ops whose activation was kept."""
+        """Their layers."""
         layers = self.tables.ops.column("layer_row")
         return LayerAccessor(self.alive(), list(dict.fromkeys(layers[row] for row in self.tables.fact("saved_rows"))))
 
@@ -371,7 +371,7 @@ class Trace(View):
     unknown_flop_ops = Field[tuple[str, ...]]("Labels of the ops whose work is unknown; .compute_record says why.")
     compute_coverage = Field[dict[str, int]]("How many ops are known, unknown, or not applicable.", dict)
     total_activation_memory = Field[Bytes]("Size of what all ops returned.", Bytes)
-    saved_activation_memory = Field[Bytes]("Size of what was kept.", Bytes)
+    saved_activation_memory = Field[Bytes]("Size of what was kept, and of what ``SaveOptions`` made.", Bytes)
     total_param_memory = Field[Bytes]("Size of all parameters.", Bytes)
     total_autograd_memory = Field[Bytes | None](
         "What autograd kept for the backward, each memory once; None where that was not asked.", Bytes

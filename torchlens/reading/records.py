@@ -170,7 +170,8 @@ class Op(HasGradients, Record):
 
     # tensor
     has_out_variations = Field[bool]("Whether a child read another part of its memory, under another name.")
-    has_saved_activation = Field[bool]("Whether its activation was kept.")
+    has_saved_activation = Field[bool]("Whether its activation was kept, which ``out`` reads.")
+    has_saved_payload = Field[bool]("Whether that was kept, or what ``SaveOptions`` made of it.")
     shape = Field[tuple[int, ...]]("Sizes of the axes of what it returned.")
     dtype = Field[Any]("Element type of what it returned, a ``torch.dtype``.", torch_dtype)
     device_ref = Field[str]("Device of what it returned.")
@@ -825,6 +826,9 @@ class ModuleCall(Record):
     forward_duration = Field[Duration | None]("Wall time from entering to leaving; None if not left.", Duration)
     is_returned = Field[bool]("Whether it came to its end.")
     func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
+    flops_forward = Field[Flops | None]("Work of the ops inside; None where one is unknown.", Flops)
+    macs_forward = Field[Macs | None]("The multiply-accumulates among it; None where one is unknown.", Macs)
+    flops_backward = Field[Flops | None]("Estimate of their backward's work; None where one is unknown.", Flops)
     internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
     autograd_memory = Field[Bytes | None]("What autograd kept for the calls inside, each memory once.", Bytes)

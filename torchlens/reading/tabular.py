@@ -19,7 +19,8 @@ __all__ = ["BACKWARD_COLUMNS", "COLUMNS", "data_frame", "frame_of"]
 
 TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
-    pass_index num_passes lookup_keys has_saved_activation has_saved_args num_inputs shape transformed_out_shape dtype
+    pass_index num_passes lookup_keys has_saved_activation has_saved_payload has_saved_args num_inputs shape
+    transformed_out_shape dtype
     transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors has_out_variations grad
     save_grads has_grad grad_shape grad_dtype gradient_memory func_call_id func_name func_qualname var_names
     arg_expressions func_duration flops_forward macs_forward flops_backward flops_total bytes_read bytes_written
@@ -49,7 +50,7 @@ OPS: Final = """
 LAYERS: Final = """
     layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
-    multi_output_index multi_output_name has_saved_activation shape dtype device_ref activation_memory
+    multi_output_index multi_output_name has_saved_activation has_saved_payload shape dtype device_ref activation_memory
     total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors save_grads flops_forward
     macs_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
@@ -77,7 +78,8 @@ MODULE_CALLS: Final = """
     address name all_addresses class_name call_index call_label ordinal_index ops num_ops input_ops input_layers
     output_ops output_layers output_structure output_paths forward_arg_names num_forward_args_total
     forward_args_summary forward_kwargs_summary has_saved_forward_args had_pre_hook_input_change forward_duration
-    output_activation_memory internal_activation_memory autograd_memory param_memory func_calls_duration code_context
+    output_activation_memory internal_activation_memory autograd_memory param_memory func_calls_duration
+    flops_forward macs_forward flops_backward code_context
     module_call_stack call_parent call_children num_descendant_calls max_descendant_depth num_param_tensors
     has_trainable_params has_frozen_params
 """
