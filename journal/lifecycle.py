@@ -1,4 +1,4 @@
-"""The tables of the machines whose steps the journal keeps: a capture, and the writer of a journal.
+"""The tables of the machines whose steps the journal keeps: a capture, a backward pass, the writer of a journal.
 
 The writer of a stream steps a capture's table before it appends. The status that the projections say is a
 fold of its own, with the stop and the error behind it; it agrees with this table, which the laws hold it to.
@@ -21,6 +21,7 @@ from journal.events import (
     ForwardRaised,
     ForwardReturned,
     ForwardStarted,
+    PassOpened,
     PayloadKept,
     SavedForBackward,
 )
@@ -66,10 +67,47 @@ CAPTURE: Final[Mapping[tuple[CaptureState, Input], CaptureState]] = MappingProxy
         (CaptureState.ABORTED, CaptureSettled): CaptureState.SETTLED,
         (CaptureState.FAILED, CaptureSettled): CaptureState.SETTLED,
         (CaptureState.INTERRUPTED, CaptureSettled): CaptureState.SETTLED,
+        (CaptureState.SETTLED, PassOpened): CaptureState.SETTLED,
     }
 )
 
 CAPTURE_INPUTS: Final[frozenset[Input]] = inputs_of(CAPTURE)
+
+
+class PassState(Enum):
+    """How far the close of a backward pass has come."""
+
+    OPEN = "open"
+    JOURNALED = "journaled"
+    SCAVENGED = "scavenged"
+    FINALIZED = "finalized"
+
+
+class PassStep(Enum):
+    """What moves it: one of four ways in, then two steps that wait while the engine runs."""
+
+    TRIGGER_RETURN = "trigger_return"  # the call that ran the engine returned
+    ENGINE_DRAIN = "engine_drain"  # the engine told its end; of a run that was closed before, this changes nothing
+    SYNC_POINT = "sync_point"  # something else showed that the run is over
+    ENGINE_ERROR = "engine_error"  # the call that ran the engine raised
+    SCAVENGE = "scavenge"
+    FINALIZE = "finalize"
+
+
+PASS: Final[Mapping[tuple[PassState, Input], PassState]] = MappingProxyType(
+    {
+        (PassState.OPEN, PassStep.TRIGGER_RETURN): PassState.JOURNALED,
+        (PassState.OPEN, PassStep.ENGINE_DRAIN): PassState.JOURNALED,
+        (PassState.OPEN, PassStep.SYNC_POINT): PassState.JOURNALED,
+        (PassState.OPEN, PassStep.ENGINE_ERROR): PassState.JOURNALED,
+        (PassState.JOURNALED, PassStep.ENGINE_DRAIN): PassState.JOURNALED,
+        (PassState.SCAVENGED, PassStep.ENGINE_DRAIN): PassState.SCAVENGED,
+        (PassState.FINALIZED, PassStep.ENGINE_DRAIN): PassState.FINALIZED,
+        (PassState.JOURNALED, PassStep.SCAVENGE): PassState.SCAVENGED,
+        (PassState.SCAVENGED, PassStep.FINALIZE): PassState.FINALIZED,
+    }
+)
+"""`PassJournaled`, `PassScavenged` and `PassFinalized` tell the steps that led to a new state."""
 
 
 class WriterState(Enum):

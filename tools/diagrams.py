@@ -30,7 +30,7 @@ def drawn(table: Mapping[tuple[Any, Any], Any]) -> str:
     for state in states:
         steps = [(given, after) for (before, given), after in table.items() if before is state]
         lines += [f"    {state.value} --> {after.value}: {name_of(given)}" for given, after in steps]
-        if not steps:
+        if all(after is state for _, after in steps):
             lines.append(f"    {state.value} --> [*]")
     return "".join(f"{line}\n" for line in lines)
 

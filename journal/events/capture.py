@@ -38,7 +38,7 @@ class CaptureRequested(Event):
     stop_after: str | None
 
 
-Frame: TypeAlias = "tuple[str, int, str, str, int, int | None]"
+Frame: TypeAlias = tuple[str, int, str, str, int, int | None]
 """A place in the source: file, line, function, its qualified name and first line, column; None without columns."""
 
 
