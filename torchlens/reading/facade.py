@@ -600,6 +600,9 @@ class Trace(View):
             JournalError: ``journal_write_failed``, when the disk refused; calling it again tries again.
         """
         if not self.is_cleaned_up:
+            if self.diary is not None:
+                self.diary.disarm()
+                self.diary = None
             self.projector = None
             self.indexed = None
             self.returned = MISSING

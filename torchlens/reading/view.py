@@ -21,7 +21,7 @@ from torchlens.errors import CompatibilityError, PayloadUnavailableError, TorchL
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
-__all__ = ["LiveTensors", "View", "not_saved"]
+__all__ = ["LiveDiary", "LiveTensors", "View", "not_saved"]
 
 
 class LiveTensors(Protocol):
@@ -64,6 +64,23 @@ class LiveTensors(Protocol):
         ...
 
 
+class LiveDiary(Protocol):
+    """The live side of a capture's backward passes, as reading needs it."""
+
+    def readable(self) -> int | None:
+        """How many events may be read now; None for all there are. Asked before each read of the tables.
+
+        Outside the autograd engine a read shows that what ran before is over: the diary closes what is left open and
+        says None. While the engine runs, nothing is closed, and what may be read ends where the outermost pass that is
+        open was opened.
+        """
+        ...
+
+    def disarm(self) -> None:
+        """Close what is open and hear of no further pass. Twice is nothing."""
+        ...
+
+
 class View(ABC):
     """A stream of a journal as tables, payloads and live tensors.
 
@@ -82,6 +99,7 @@ class View(ABC):
         self.journal = journal
         self.stream = stream
         self.handles = handles
+        self.diary: LiveDiary | None = None  # set by the side that writes backward passes, until cleanup
         self.projector: Projector | None = Projector(StreamSource(journal, stream))
         self.indexed: tuple[CaptureTables, Index] | None = None
 
@@ -89,7 +107,7 @@ class View(ABC):
 
     @property
     def tables(self) -> CaptureTables:
-        """The tables of everything the stream holds now.
+        """The tables of everything the stream holds now; while the engine runs, of what it held before.
 
         Raises:
             TraceCleanedUpError: ``trace_cleaned_up``, after ``cleanup``.
@@ -100,11 +118,12 @@ class View(ABC):
                 problem="this trace was cleaned up",
                 remedy="read before cleanup(), capture again, or open its journal with open_journal()",
             )
+        stop = None if self.diary is None else self.diary.readable()
         built = self.projector.built
-        if built is not None and built.head == self.projector.source.head():
+        if built is not None and built.head == (self.projector.source.head() if stop is None else stop):
             return built
         with collector.paused():
-            return self.projector.tables()
+            return self.projector.tables(stop)
 
     def table(self, name: str) -> Table[Any]:
         """One table as it is now."""
