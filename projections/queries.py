@@ -12,7 +12,7 @@ Not    how values are compared (torchlens.reading.ranking), or how elements comb
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -35,6 +35,9 @@ from projections.selector import (
 )
 
 By: TypeAlias = "str | Scores"
+
+Share: TypeAlias = Callable[[int], int]
+"""How many elements are chosen of so many that rank: never more than these, and no fewer of more."""
 
 WORDS: Final = ("value", "abs")
 
@@ -71,12 +74,8 @@ class Ranking(Protocol):
         """Labels of the sites whose values, or scores, are not there."""
         ...
 
-    def size(self, population: Choice, by: By) -> int:
-        """How many elements rank."""
-        ...
-
-    def first(self, population: Choice, number: int, by: By, *, largest: bool) -> Mapping[int, Mask]:
-        """The so many greatest, or smallest, elements; there are as many. A mask for each site."""
+    def first(self, population: Choice, share: Share, by: By, *, largest: bool) -> tuple[int, Mapping[int, Mask]]:
+        """The greatest, or smallest, elements: how many rank, and a mask for each site. Each site is read once."""
         ...
 
     def beyond(self, population: Choice, above: float | None, below: float | None, by: By) -> Mapping[int, Mask]:
@@ -180,7 +179,9 @@ class TopK(ByValue):
     largest: bool
 
     def choose(self, population: Choice, ranking: Ranking) -> Mapping[int, Mask]:
-        size = ranking.size(population, self.by)
+        size, chosen = ranking.first(
+            population, lambda size: self.k if self.k <= size else 0, self.by, largest=self.largest
+        )
         if self.k > size:
             raise unresolvable(
                 "population_too_small",
@@ -189,7 +190,7 @@ class TopK(ByValue):
                 k=self.k,
                 population=size,
             )
-        return ranking.first(population, self.k, self.by, largest=self.largest)
+        return chosen
 
     def arguments(self) -> str:
         return f"{super().arguments()}, k={self.k}, largest={self.largest}"
@@ -206,8 +207,8 @@ class TopFraction(ByValue):
 
     def choose(self, population: Choice, ranking: Ranking) -> Mapping[int, Mask]:
         """As many as the fraction says, as it is written: 0.07 of 100 are 7, and not the 8 that floats give."""
-        number = math.ceil(Fraction(str(self.fraction)) * ranking.size(population, self.by))
-        return ranking.first(population, number, self.by, largest=self.largest)
+        fraction = Fraction(str(self.fraction))
+        return ranking.first(population, lambda size: math.ceil(fraction * size), self.by, largest=self.largest)[1]
 
     def arguments(self) -> str:
         return f"{super().arguments()}, fraction={self.fraction}, largest={self.largest}"

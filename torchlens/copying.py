@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from torchlens import compat
+from torchlens.bits import countable
 from torchlens.tensors import one_of_each, overlaps, reach
 
 __all__ = ["copy_of", "each_element"]
@@ -21,14 +22,21 @@ def copy_of(tensor: Tensor) -> Tensor:
     """A copy on the same autograd graph, of the same class and with the same attributes; runs nothing of the user's."""
     kind = type(tensor)
     if kind is Tensor:
-        return each_element(tensor, compat.clone)
+        return each_element(tensor, clone)
     with compat.NoTorchFunction():
-        copy = each_element(tensor, compat.clone)
+        copy = each_element(tensor, clone)
         if kind is not nn.Parameter and type(copy) is not kind:
             copy = copy.as_subclass(kind)
     for name, value in vars(tensor).items() if kind is not nn.Parameter else ():
         copy.__dict__.setdefault(name, value)
     return copy
+
+
+def clone(tensor: Tensor) -> Tensor:
+    try:
+        return compat.clone(tensor)
+    except NotImplementedError:  # a dtype of which torch only moves the bits
+        return compat.clone(countable(tensor)).view(tensor.dtype)
 
 
 def each_element(tensor: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:

@@ -280,6 +280,62 @@ def test_whole_numbers_and_floats_rank_as_what_they_are() -> None:
     assert site.mask.tolist() == [False, True]
 
 
+UNSIGNED = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(UNSIGNED, min_size=1, max_size=6), st.sampled_from(sorted(ORDERS)), st.data())
+def test_whole_numbers_without_sign_rank_with_all_others(
+    unsigned: list[int], order: tuple[str, bool], data: st.DataObject
+) -> None:
+    """torch orders no uint64; what sorting in Python gives is right."""
+    given = [torch.tensor(unsigned, dtype=torch.uint64), torch.tensor([2**63 - 1, -4]), torch.tensor([2.0**63, NAN])]
+    by, largest = order
+    ranked = sorted_elements(given, ORDERS[order])
+    k = data.draw(st.integers(0, len(ranked)))
+    found = trace_of(given)[tl.top_k(CLONES, k, by=by, largest=largest)]
+    assert chosen(found) == [sorted(place for at, place in ranked[:k] if at == site) for site in range(3)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(UNSIGNED, min_size=1, max_size=6), NUMBERS, NUMBERS)
+def test_a_bound_on_whole_numbers_without_sign_is_compared_exactly(
+    unsigned: list[int], above: float, below: float
+) -> None:
+    trace = trace_of([torch.tensor(unsigned, dtype=torch.uint64)])
+    (site,) = trace[tl.threshold(CLONES, above=above, below=below)]
+    right = [place for place, number in enumerate(unsigned) if above < number < below]
+    assert site.mask.nonzero().flatten().tolist() == right
+
+
+@pytest.mark.parametrize("make", [tl.top_k, tl.top_fraction, lambda within: tl.threshold(within, above=0)])
+def test_each_activation_is_read_once(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, read = mlp_trace(), list[int]()
+    kept = trace.activation
+    monkeypatch.setattr(trace, "activation", lambda row: read.append(row) or kept(row))
+    trace[make(tl.func("linear"))]
+    assert read == [1, 3]
+
+
+def test_asking_for_more_than_ranks_tells_how_many_do() -> None:
+    trace = trace_of([torch.tensor([1.0, NAN, 3.0])])
+    for k in (3, 4, 10**12):
+        with pytest.raises(tl.errors.SelectionError) as refused:
+            trace[tl.top_k(CLONES, k)]
+        assert refused.value.fields["population"] == 2
+
+
+@pytest.mark.parametrize(
+    ("forward", "what"),
+    [(lambda x: x.expand(10**6, 10**6), "elements"), (lambda x: x.to(torch.uint8).view(torch.uint4), "uint4")],
+)
+def test_what_cannot_be_compared_element_by_element_is_refused(forward: Any, what: str) -> None:
+    trace = tl.trace(forward, torch.ones(1))
+    with pytest.raises(tl.errors.SelectionError, match=what) as refused:
+        trace[tl.top_k(trace[-1].label)]
+    assert refused.value.fields["reason"] == "value_criterion_invalid"
+
+
 @pytest.mark.parametrize("make", [tl.top_k, tl.top_fraction])
 def test_the_side_to_rank_from_is_a_bool(make: Any) -> None:
     with pytest.raises(tl.TorchLensError) as refused:

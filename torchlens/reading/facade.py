@@ -458,7 +458,8 @@ class Trace(View):
         from torchlens.reading.ranking import Values  # for cost: a trace is read without torch
 
         try:
-            return resolve(selector, self.tables, self.records, Values(self))
+            with collector.paused():  # tensors and masks of many sites, and no cycle among them
+                return resolve(selector, self.tables, self.records, Values(self))
         except SelectionError as exc:
             absent = "; ".join(dict.fromkeys(absences(selector, self.index())))
             if exc.fields.get("reason") != "population_too_small" or not absent:
