@@ -194,10 +194,18 @@ def nonfinite_elements(tensor: Tensor) -> tuple[int, int] | None:
     if tensor.is_meta or compat.is_functional_wrapper(tensor):
         return None
     try:
-        counts = [nonfinite_in(part) for part in compat.stored_elements(tensor)]
+        counts = [(each, nonfinite_in(part)) for part, each in map(told_apart, compat.stored_elements(tensor))]
     except (RuntimeError, TypeError):  # a class or dtype for which torch has not what looking takes
         return None
-    return sum(num_nan for num_nan, _ in counts), sum(num_infinite for _, num_infinite in counts)
+    return sum(each * num_nan for each, (num_nan, _) in counts), sum(each * found for each, (_, found) in counts)
+
+
+def told_apart(plain: Tensor) -> tuple[Tensor, int]:
+    """A dense tensor with one element along axes on which all are one in memory, and for how many one stands."""
+    if not overlaps(plain):
+        return plain, 1
+    small = one_of_each(plain)
+    return small, plain.numel() // small.numel()
 
 
 def nonfinite_in(plain: Tensor) -> tuple[int, int]:

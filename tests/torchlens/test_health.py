@@ -771,3 +771,13 @@ def test_a_forward_left_at_a_nan_tells_the_call_its_operands_and_line_as_a_faile
     assert failure.user_place.line == bad.__code__.co_firstlineno + 2
     assert "not finite  8 NaN elements in what a call returned" in trace.summary()
     assert f"test_health.py:{failure.user_place.line}" in "".join(trace.summary().split())
+
+
+def test_elements_that_are_one_in_memory_are_looked_at_once_and_counted_each() -> None:
+    trace = tl.trace(lambda x: x.log().expand(10**6, 10**6), torch.zeros(1))
+    assert trace.health.nonfinite.labels == ("log_1_1", "expand_1_2", "output_1")
+    stopping = tl.CaptureOptions(raise_on_nan=True)
+    with pytest.raises(tl.TraceCaptureError) as stopped:
+        tl.trace(lambda x: x.expand(10**6, 10**6), torch.full((1,), math.inf), capture=stopping)
+    assert stopped.value.code == "nonfinite_value"
+    assert stopped.value.partial_trace.outcome.reason == f"{10**12} infinite elements"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens import compat
+from torchlens.bits import gap, is_close, same_bits
 from torchlens.copying import copy_of, each_element
 from torchlens.tensors import dense_bytes, from_payload
 
@@ -45,6 +46,27 @@ def test_a_spread_tensor_is_kept_in_the_memory_it_had(options: dict[str, Any], o
     assert out.shape == MOST
     assert out.untyped_storage().nbytes() == 4
     assert float(out.detach()[5, 7]) == 4
+
+
+def test_a_spread_tensor_is_validated_by_the_elements_it_has_in_memory() -> None:
+    def forward(x: Tensor) -> tuple[Tensor, ...]:
+        spread = (x * 2).expand(MOST)
+        return spread, spread[3:5, 7:9] + 1, (x > 0).expand(MOST), (x * 1j).expand(MOST)
+
+    assert tl.validate(forward, torch.ones(1, 1, requires_grad=True))
+
+
+def test_spread_tensors_are_compared_by_what_they_have_in_memory_and_counted_whole() -> None:
+    one, other = torch.tensor([[1.0], [2.0]]).expand(2, 10**12), torch.tensor([[1.0], [2.5]]).expand(2, 10**12)
+    assert same_bits(one, copy_of(one))
+    assert not same_bits(one, other)
+    assert is_close(one, other, 0.5, 0.0)
+    assert not is_close(one, other, 0.1, 0.0)
+    assert gap(one, other) == f"{10**12} of {2 * 10**12} elements differ, by at most 0.5"
+    assert not same_bits(one, one[:, :5])
+    few = one[:, :3]
+    assert same_bits(few, few.contiguous())
+    assert gap(few, other[:, :3].contiguous()) == "3 of 6 elements differ, by at most 0.5"
 
 
 def test_what_is_made_of_a_spread_tensor_is_spread_too() -> None:

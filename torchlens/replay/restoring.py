@@ -83,6 +83,9 @@ def overwrite(tensor: Tensor, values: Tensor) -> None:
     if tensor.numel() == 0:
         return
     tensor, values = countable(tensor), countable(values)
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        if stride == 0 and size > 1:  # all of it is one element: there may be 10**12 of that
+            tensor, values = tensor.narrow(axis, 0, 1), values.narrow(axis, 0, 1)
     if not may_overlap(tensor):
         tensor.copy_(values)
         return
