@@ -30,7 +30,9 @@ Verdict: TypeAlias = "bool | None"
 
 RAW_TAIL: Final = "_raw"
 
-LABEL_FORM: Final = re.compile(r"[a-z0-9]+_\d+(_\d+)?(:(\d+|last|all))?")
+LABEL_FORM: Final = re.compile(r"[^_.]+_\d+(_\d+)?(:(\d+|last|all))?", re.DOTALL)
+"""A type, one number or two, perhaps a pass. A type is lower-case and has no underscore, and may have a colon or worse
+in it, as the class of a ``Function`` may; only a dot is taken for that of an address."""
 
 LABEL_PARTS: Final = re.compile(r"(?P<type>.*?)(_\d+){1,2}", re.DOTALL)
 """A label without its pass: the type, and one number or two."""
@@ -857,4 +859,4 @@ def text_argument(given: object, name: str, code: str = "selector_argument_type_
 
 def in_label_form(text: str) -> bool:
     """Whether a text looks like a label of a finished forward."""
-    return LABEL_FORM.fullmatch(text) is not None
+    return LABEL_FORM.fullmatch(text) is not None and text == text.lower()

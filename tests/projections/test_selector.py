@@ -379,12 +379,12 @@ def test_a_selector_shows_how_it_was_built() -> None:
     assert repr(where(is_first_of_several, name_hint="first")) == "where(first)"
 
 
-@pytest.mark.parametrize("text", ["relu_1_2", "relu_1_2:3", "relu_1", "input_1", "conv2d_1_1:all"])
+@pytest.mark.parametrize("text", ["relu_1_2", "relu_1_2:3", "relu_1", "input_1", "conv2d_1_1:all", "a:2_1_2:1"])
 def test_a_label_is_known_by_its_form(text: str) -> None:
     assert in_label_form(text)
 
 
-@pytest.mark.parametrize("text", ["relu", "encoder.0", "relu_", "fc:1", ""])
+@pytest.mark.parametrize("text", ["relu", "encoder.0", "relu_", "fc:1", "", "a.b_1_2", "Conv_1"])
 def test_what_is_no_label_is_known_by_its_form(text: str) -> None:
     assert not in_label_form(text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -144,21 +145,78 @@ def test_what_a_text_names_is_found_by_the_text() -> None:
     assert list(tl.extract(model, torch.ones(1, 2), ["1", "0", "1", tl.func("relu")])) == ["0", "1", "relu_1_2"]
 
 
-class Confusing(torch.nn.Module):
-    """A module is called as the label of another op is."""
+class Doubling(torch.autograd.Function):
+    """Doubles; with another name, its op has a label that a module may have as its address."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_module("a:2_1_2", torch.nn.ReLU())
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
 
-    def forward(self, x: Tensor) -> Tensor:
-        double = type("a:2", (torch.autograd.Function,), {"forward": staticmethod(lambda ctx, x: x * 2)})
-        made: Tensor = double.apply(getattr(self, "a:2_1_2")(x))
+    @staticmethod
+    def named(name: str, x: Tensor) -> Tensor:
+        made: Tensor = type(name, (Doubling,), {}).apply(x)
         return made
 
 
+class Confusing(nn.Module):
+    """A module is called as the label of another op is."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        owner, _, name = address.rpartition(".")
+        self.add_module(owner or name, nn.Sequential(OrderedDict({name: nn.ReLU()})) if owner else nn.ReLU())
+        self.address = address
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Doubling.named(self.address.partition("_")[0], self.get_submodule(self.address)(x))
+
+
+@pytest.mark.parametrize("address", ["a:2_1_2", "torch::node<f>_1_2", "relu2_1_2"])
+def test_a_text_that_a_label_and_a_module_have_means_the_label_as_in_a_trace(address: str) -> None:
+    model = Confusing(address)
+    trace = tl.trace(model, X)
+    assert trace[address].label == address
+    assert trace[address].func_name != "relu"
+    assert same(tl.extract(model, X, [address]), {address: trace[address].out})
+    assert torch.equal(tl.pluck(model, X, address), 2 * X)
+    assert tl.trace(model, X, save=address).ops.saved.labels == (address, "output_1")
+    assert torch.equal(tl.pluck(model, X, tl.module(address)), X)
+
+
+def test_a_text_with_a_dot_is_an_address_first() -> None:
+    """Functions whose names have dots are made on purpose; addresses that end in numbers are everywhere."""
+    assert torch.equal(tl.pluck(Confusing("a.b_1_2"), X, "a.b_1_2"), X)
+
+
 def test_one_name_does_not_stand_for_two_sites() -> None:
-    assert list(tl.extract(Confusing(), X, ["a:2_1_2"])) == ["a:2_1_2"]
     with pytest.raises(tl.TorchLensError) as refused:
-        tl.extract(Confusing(), X, ["a:2_1_2", tl.func("a:2")])
+        tl.extract(Confusing("a.b_1_2"), X, ["a.b_1_2", tl.func("a.b")])
     assert refused.value.code == "site_names_collide"
+
+
+class Twice(nn.Module):
+    """Calls a module, which may be named as the call of another is, twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.add_module(name, nn.ReLU())
+        self.name = name
+        self.reached = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer = getattr(self, self.name)
+        x = layer(layer(x) + 1)
+        self.reached += 1
+        return x
+
+
+@pytest.mark.parametrize("site", ["a:2", tl.module("a:2")])
+def test_a_module_that_is_named_as_a_call_is_has_all_its_calls(site: Any) -> None:
+    model = Twice("a:2")
+    with pytest.raises(tl.errors.SiteAmbiguityError) as refused:
+        tl.pluck(model, X, site)
+    assert refused.value.fields["labels"] == ("relu_1_1:1", "relu_1_1:2")
+    assert model.reached == 1, "the forward was not left at its first call"
+    assert torch.equal(tl.pluck(model, X, "a:2:1"), X)
+    assert model.reached == 1, "and here it was"
+    assert torch.equal(tl.pluck(Twice("a"), X, site), X + 1)

@@ -16,10 +16,11 @@ from projections.queries import unresolvable
 from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, call_key, union
 from torchlens.api import trace
 from torchlens.capture.facts import Facts
+from torchlens.capture.model import address_of
 from torchlens.errors import SiteAmbiguityError, TorchLensWarning
 from torchlens.options import CaptureOptions
 from torchlens.reading.facade import Trace
-from torchlens.tracing.request import selector_for
+from torchlens.tracing.request import model_of, selector_for
 
 __all__ = ["extract", "pluck"]
 
@@ -117,7 +118,7 @@ def _named(
     *,
     detach: bool,
 ) -> dict[Any, Tensor]:
-    stop = AllMet(named) if named and all(map(comes_once, named.values())) else None
+    stop = AllMet(named) if named and all(comes_once(site, model) for site in named.values()) else None
     captured = _captured(model, input_args, input_kwargs, [*named.values()], detach=detach, stop=stop)
     try:
         made: dict[Any, Tensor] = {}
@@ -176,12 +177,14 @@ class AllMet:
         return not self.waiting
 
 
-def comes_once(selector: Selector) -> bool:
+def comes_once(selector: Selector, model: Any) -> bool:
     """Whether all that it matches comes with one event."""
     match selector:
         case Label():
             return selector.is_raw
         case ModuleOutput():
+            if address_of(model_of(model)[0], selector.address) is not None:  # all of its calls, also of one named a:2
+                return False
             return call_key(selector.address, {}).token not in (ANY_CALL, LAST_CALL)
         case _:
             return False
