@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -214,6 +216,27 @@ def values_of(trace: tl.Trace, rows: Any) -> set[int]:
 @example(Built(("remembers", "fc", "remembers"), "one"), tl.module("remembers:2"))
 @example(Built((), "input"), tl.func("output"))
 def test_saving_by_a_selector_keeps_exactly_what_it_finds(model: Built, selector: Selector) -> None:
+    keeps_what_it_finds(model, selector)
+
+
+@given(models, st.lists(st.sampled_from(ADDRESSES).map(tl.module), min_size=1, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_what_modules_alone_are_asked_for_is_exactly_what_they_return(model: Built, named: list[Selector]) -> None:
+    keeps_what_it_finds(model, functools.reduce(operator.or_, named))
+
+
+def test_a_request_for_modules_alone_asks_about_no_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, facts: Any) -> bool:
+        raise AssertionError(facts)
+
+    monkeypatch.setattr(type(tl.module("0")), "live", refuse)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ReLU(inplace=True))
+    trace = tl.trace(model, X, save=[tl.module("0") | tl.module("2:1"), "1"])
+    assert trace.saved_ops.labels == ("linear_1_1", "relu_1_2", "relu_2_3", "output_1")
+    trace.cleanup()
+
+
+def keeps_what_it_finds(model: Built, selector: Selector) -> None:
     everything = traced(model)
     found = everything[selector]
     with quietly():

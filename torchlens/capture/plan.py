@@ -17,7 +17,19 @@ import attrs
 from torch import Tensor
 
 from journal.events import PayloadRef
-from projections.selector import AllOf, AnyOf, Func, Selector, Verdict, Where, named_among
+from projections.selector import (
+    ANY_CALL,
+    LAST_CALL,
+    AllOf,
+    AnyOf,
+    Func,
+    ModuleOutput,
+    Selector,
+    Verdict,
+    Where,
+    named_among,
+)
+from projections.vocabulary import ROOT
 from torchlens.capture.facts import TOLD, Facts, FactsOfCapture
 from torchlens.capture.functions import Function
 from torchlens.errors import ConfigurationError, NotYetKnown, SelectionError, TorchLensError, message_of
@@ -77,10 +89,12 @@ class Plan:
 
     __slots__ = (
         "_by_function",
+        "_by_module",
         "_by_place",
         "_facts_vary",
         "_known",
         "_question",
+        "_rereads",
         "_runs_code",
         "_save",
         "_shown",
@@ -120,6 +134,8 @@ class Plan:
         if not self.tracks_calls:  # no module is asked for, so no name is needed
             modules, buffers = (), ()
         self._known = FactsOfCapture(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
+        self._by_module = None if selector is None or stop is not None else modules_alone(selector, self._known)
+        self._rereads: set[int] = set()  # values that no row shows: the call that wrote their memory has it
         self._stop = stop
         self._question = None if selector is None else functools.partial(asked, selector)
         self._runs_code = (stop is not None and stop.runs_code) or (selector is not None and runs_code(selector))
@@ -170,14 +186,14 @@ class Plan:
         buffer: int | None = None,
     ) -> Verdict:
         """Whether an input or a buffer version is kept."""
-        if self.simple:
+        if self.simple or self._by_module is not None:
             return self.everything
         self._known.event()
         return self._decided(self._known.source(kind, self._stack(running), value, tensor, func_name, buffer))
 
     def unwatched(self, running: Running, node_class: str, value: int, tensor: Tensor) -> Verdict:
         """Whether the result of a call that nobody watched is kept."""
-        if self.simple:
+        if self.simple or self._by_module is not None:
             return self.everything
         self._known.event()
         return self._decided(self._known.unwatched(node_class, self._stack(running), value, tensor))
@@ -204,6 +220,8 @@ class Plan:
             returned: Template of what the call returned, and the path of the result in it.
             wrote: The call wrote to memory that other tensors may stand for.
         """
+        if self._by_module is not None:
+            return None if wrote else False  # as in _answer
         if self._by_function:
             facts = self._known.called(self._stack(running), function, slot, value, tensor, returned)
             answer = self.answers[function, slot] = self._decided(facts)
@@ -292,6 +310,19 @@ class Plan:
     def reread(self, value: int, writer: int) -> None:
         """A tensor got a new number, since its memory was written by the call that made ``writer``."""
         self._known.reread(value, writer)
+        self._rereads.add(value)
+
+    def passes_over(self, call: int) -> bool:
+        """Whether nothing is to be done with what a module call returned."""
+        if self.simple:
+            return self.stopping is None and not self.is_where_to_stop(call)
+        return self._by_module is not None and not self._rereads and not self._is_named(call)
+
+    def _is_named(self, call: int) -> bool:
+        """Whether a request for modules alone names a call."""
+        address, _, number = self._known.label(call).rpartition(":")
+        tokens = (self._by_module or {}).get(address, ())
+        return ANY_CALL in tokens or number in tokens
 
     def is_where_to_stop(self, call: int) -> bool:
         """Whether a module call is one that the request to stop names; asked where it names nothing else."""
@@ -314,6 +345,15 @@ class Plan:
             given: The values it was given.
             results: The values it returned; of the root's own call none, since ``ended`` tells of those.
         """
+        if self._by_module is not None:
+            is_named = self._is_named(call)
+            for value, tensor in results:
+                if value in given:
+                    self._rereads.discard(value)  # a row shows it from now on
+                is_shown = value >= 0 and (value in given or value not in self.rowless)
+                if is_named and is_shown and value not in self._rereads:
+                    yield value, tensor, True
+            return
         self._known.event()
         for value, tensor in results:
             if value < 0:
@@ -327,6 +367,8 @@ class Plan:
 
     def ended(self, results: Sequence[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor | None, Verdict]]:
         """The same of what the forward returned, or of where it was left. Nothing runs any more."""
+        if self._by_module is not None:
+            return
         self._known.event()
         self._known.at_end = True
         for value, tensor in results:
@@ -352,6 +394,26 @@ def asks_functions_alone(selector: Selector) -> bool:
         isinstance(node, (AllOf, AnyOf)) or (isinstance(node, Func) and node.name != "identity")
         for node in selector.nodes()
     )
+
+
+def modules_alone(selector: Selector, known: FactsOfCapture) -> dict[str, set[str]] | None:
+    """The calls, by address of the module, whose values are all that a selector asks for; None where it asks for else.
+
+    Such a call hands over all that is wanted as it returns, so that no op need be asked about.
+    """
+    made: dict[str, set[str]] = {}
+    for term in selector.nodes():
+        if isinstance(term, AnyOf):
+            continue
+        if not isinstance(term, ModuleOutput):
+            return None
+        address, token = known.call_key(term.address)
+        if (
+            address == ROOT or token == LAST_CALL
+        ):  # its values are shown by rows of their own, or not known for the last
+            return None
+        made.setdefault(address, set()).add(token)
+    return made
 
 
 def runs_code(selector: Selector) -> bool:

@@ -1278,7 +1278,7 @@ class Recorder:
     def _module_exit(self, number: int, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
         """Keeps what a module returned, or leaves the forward, where the request names the module."""
         plan = self.plan
-        if plan.simple and plan.stopping is None and not plan.is_where_to_stop(call):
+        if plan.passes_over(call):
             return
         if number == 0:  # its results are outputs of the model, or, of a root that calls itself, no new rows
             inputs = []
