@@ -1119,7 +1119,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
             _to_sparse_csc _to_sparse_csr _values ccol_indices ccol_indices_copy col_indices col_indices_copy
             crow_indices crow_indices_copy row_indices row_indices_copy q_per_channel_scales
             q_per_channel_zero_points masked_scatter lift lift_fresh lift_fresh_copy alias slice
-            _reshape_alias _to_copy _unsafe_view
+            _reshape_alias _to_copy _unsafe_view __deepcopy__
             """,
             nothing,
         ),

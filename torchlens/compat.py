@@ -278,6 +278,9 @@ def op_draws(op: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(overload, "tags", ())
 
 
+REBUILD_WITH_STATE: Final[Any] = torch._tensor._rebuild_from_type_v2
+"""Makes a pickled tensor again that carries attributes."""
+
 LAZY: Final[Any] = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]  # torch's stub lacks it
 """What a lazy module's parameters and buffers are before they have a shape."""
 

@@ -17,6 +17,7 @@ import torch
 from torchlens import compat
 from torchlens.capture import functions
 from torchlens.capture.callsite import OWN_CODE
+from torchlens.capture.copied import deep_copied, pickled
 from torchlens.capture.functions import Function
 
 
@@ -134,6 +135,8 @@ class Wrappers:
             self._method(torch.Tensor, name, _escape(name))
         self._method(torch.Tensor, "__bool__", _truth())
         self._method(torch.Tensor, "__torch_function__", _torch_function())
+        self._method(torch.Tensor, "__deepcopy__", deep_copied(listening, self._known))
+        self._method(torch.Tensor, "__reduce_ex__", pickled())
         self._method(torch.Tensor, "as_subclass", _handed_on(torch.Tensor.as_subclass))
         self._method(torch.Tensor, compat.MAKE_SUBCLASS, staticmethod(_handed_on(compat.make_subclass)))
         for name in ("__repr__", "__format__"):
