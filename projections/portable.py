@@ -17,7 +17,8 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from projections import nearby, queries, selector
+from projections import backward_terms, nearby, queries, selector
+from projections.backward_terms import AtInputs, AtOutputs, InPass, OfNode, WithoutOp
 from projections.errors import SelectionError
 from projections.nearby import FollowedBy, PrecededBy
 from projections.queries import Beyond, TopFraction, TopK
@@ -82,6 +83,12 @@ def _spec(given: Selector) -> Spec:
             return (given.word, given.pattern)
         case Where():
             return (given.word, path_of(given), given.name_hint)
+        case OfNode():
+            return (given.word, given.type, given.label, given.is_custom)
+        case WithoutOp() | AtInputs() | AtOutputs():
+            return (given.word,)
+        case InPass():
+            return (given.word, given.number)
         case PrecededBy() | FollowedBy():
             return (given.word, inside(given.of), given.within)
         case TopK():
@@ -135,6 +142,10 @@ def _followed_by(of: Selector, within: int) -> Selector:
     return nearby.followed_by(of, within=within)
 
 
+def _grad_fn(type: str | None, label: str | None, is_custom: bool | None) -> Selector:
+    return backward_terms.grad_fn(type, label=label, is_custom=is_custom)
+
+
 def _top_k(within: Selector | None, k: int, by: str, largest: bool) -> Selector:
     return queries.top_k(within, k, by=by, largest=largest)
 
@@ -159,6 +170,11 @@ WORDS: Final[dict[str, tuple[Maker, tuple[tuple[type, ...], ...]]]] = {
     "output": (selector.output, ((int, str),)),
     "not": (_not, ((Selector,),)),
     "grad": (selector.grad, ((Selector,),)),
+    "grad_fn": (_grad_fn, ((str, Nothing), (str, Nothing), (bool, Nothing))),
+    "without_op": (backward_terms.without_op, ()),
+    "grad_input": (backward_terms.grad_input, ()),
+    "grad_output": (backward_terms.grad_output, ()),
+    "in_backward_pass": (backward_terms.in_backward_pass, ((int,),)),
     "preceded_by": (_preceded_by, ((Selector,), (int,))),
     "followed_by": (_followed_by, ((Selector,), (int,))),
     "top_k": (_top_k, ((Selector, Nothing), (int,), (str,), (bool,))),

@@ -138,6 +138,9 @@ class Selector:
     word: ClassVar[str] = ""
     """What it is called where a selector is saved."""
 
+    is_of_backward: ClassVar[bool] = False
+    """Whether it asks, itself, what a backward pass does."""
+
     levels: int = 1
     """How many selectors stand one in another, itself included."""
 
@@ -157,7 +160,7 @@ class Selector:
     @property
     def names_gradients(self) -> bool:
         """Whether it asks for gradients, which no forward has."""
-        return any(isinstance(node, GradientOf) for node in self.nodes())
+        return any(node.is_of_backward for node in self.nodes())
 
     @property
     def reads_values(self) -> bool:
@@ -723,11 +726,22 @@ class Where(Term):
         return f"where({name})"
 
 
+def names_gradients(selector: Selector) -> SelectionError:
+    """The refusal of a selector of gradients where ops are chosen by what the forward tells of them."""
+    return SelectionError(
+        code="selector_names_gradients",
+        problem=f"{selector!r} asks what a backward pass does, where only a forward is asked about",
+        remedy="choose ops by selectors of the forward; save_grads= chooses gradients, and trace[selector] finds them",
+        selector=repr(selector),
+    )
+
+
 @attrs.frozen(repr=False)
 class GradientOf(Compound):
     """The gradients of what a selector matches, which a backward pass makes."""
 
     word: ClassVar[str] = "grad"
+    is_of_backward: ClassVar[bool] = True
 
     of: Selector
 
@@ -735,18 +749,10 @@ class GradientOf(Compound):
         return (self.of,)
 
     def live(self, facts: LiveFacts) -> Verdict:
-        raise self.unavailable()
+        raise names_gradients(self)
 
     def found(self, tables: Tables, record: Record) -> set[int]:
-        raise self.unavailable()
-
-    def unavailable(self) -> SelectionError:
-        return SelectionError(
-            code="gradient_sites_unavailable",
-            problem=f"{self!r} asks for gradients, and no backward pass was recorded",
-            remedy="ask for the activation, without grad(); gradients arrive with a later version (CHANGELOG.md)",
-            selector=repr(self),
-        )
+        raise names_gradients(self)
 
     def __repr__(self) -> str:
         return f"grad({self.of!r})"
@@ -818,8 +824,8 @@ def grad(site: Selector | str) -> Selector:
     Args:
         site: A selector, or a label.
 
-    It combines with other selectors. A trace without backward records refuses to resolve it, with
-    ``gradient_sites_unavailable``.
+    It combines with other selectors, those of ``backward_terms`` included. A trace without a backward pass refuses to
+    resolve it, with ``gradient_sites_unavailable``.
     """
     return GradientOf(selector_argument(site, "grad"))
 

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
     from projections.nearby import followed_by, preceded_by
     from projections.portable import selector_from_spec, selector_to_spec
     from projections.queries import threshold, top_fraction, top_k
@@ -53,6 +54,10 @@ __all__ = [
     "followed_by",
     "func",
     "grad",
+    "grad_fn",
+    "grad_input",
+    "grad_output",
+    "in_backward_pass",
     "in_module",
     "label",
     "load",
@@ -78,6 +83,7 @@ __all__ = [
     "validate",
     "validation",
     "where",
+    "without_op",
     "wrapped",
 ]
 
@@ -105,6 +111,10 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "followed_by": ("projections.nearby", "followed_by"),
     "func": ("projections.selector", "func"),
     "grad": ("projections.selector", "grad"),
+    "grad_fn": ("projections.backward_terms", "grad_fn"),
+    "grad_input": ("projections.backward_terms", "grad_input"),
+    "grad_output": ("projections.backward_terms", "grad_output"),
+    "in_backward_pass": ("projections.backward_terms", "in_backward_pass"),
     "in_module": ("projections.selector", "in_module"),
     "label": ("projections.selector", "label"),
     "load": ("torchlens.journals.journal_view", "load"),
@@ -130,6 +140,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "validate": ("torchlens.validation.validating", "validate"),
     "validation": ("torchlens.validation", None),
     "where": ("projections.selector", "where"),
+    "without_op": ("projections.backward_terms", "without_op"),
     "wrapped": ("torchlens.api", "wrapped"),
 }
 

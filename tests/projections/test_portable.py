@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import portable
+from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
 from projections.errors import SelectionError
 from projections.nearby import followed_by, preceded_by
 from projections.portable import selector_from_spec, selector_to_spec
@@ -55,6 +56,9 @@ terms = st.one_of(
     st.sampled_from([where(is_wide), where(Tests.is_deep, name_hint="deep")]),
     st.builds(top_k, st.none(), st.integers(0, 9), by=st.sampled_from(["value", "abs"]), largest=st.booleans()),
     st.builds(threshold, text, above=st.floats(-9, 9)),
+    st.builds(grad_fn, st.none() | text, label=st.none() | text, is_custom=st.none() | st.booleans()),
+    st.sampled_from([without_op(), grad_input(), grad_output()]),
+    st.integers(1, 9).map(in_backward_pass),
 )
 
 

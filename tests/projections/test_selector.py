@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from journal.events import Event
 from projections import CaptureTables, Projector, Selector
+from projections.backward_terms import grad_fn, in_backward_pass
 from projections.errors import NotYetKnown, SelectionError, SelectorTypeError
 from projections.nearby import followed_by, preceded_by
 from projections.queries import threshold, top_fraction, top_k
@@ -446,12 +447,21 @@ def test_a_look_inside_a_look_counts_for_both() -> None:
     assert code_of(refused) == "lookback_invalid"
 
 
-@pytest.mark.parametrize("selector", [grad("relu_1_2"), grad(func("relu")) | "relu_1_2:1", func("a") - grad("b")])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        grad("relu_1_2"),
+        grad(func("relu")) | "relu_1_2:1",
+        func("a") - grad("b"),
+        in_backward_pass(1),
+        preceded_by(grad_fn("relu")),
+    ],
+)
 def test_gradients_of_a_forward_are_refused(selector: Selector) -> None:
     assert selector.names_gradients
     with pytest.raises(SelectionError) as refused:
         selector.rows(looped())
-    assert code_of(refused) == "gradient_sites_unavailable"
+    assert code_of(refused) == "selector_names_gradients"
 
 
 def test_a_long_union_is_not_deep() -> None:

@@ -370,10 +370,39 @@ def test_a_fact_that_is_not_there_yet_is_refused_by_its_name() -> None:
     assert refused.value.fields["name"] == "num_children"
 
 
-def test_gradients_are_not_saved_yet() -> None:
-    with pytest.raises(tl.errors.ConfigurationError) as refused:
-        tl.trace(nn.ReLU(), torch.ones(1), save=tl.grad("relu_1_1") | "relu_1_1")
-    assert refused.value.code == "option_not_available"
+BACKWARD = [
+    tl.grad("relu_1_1") | "relu_1_1",
+    tl.grad_fn("relu"),
+    tl.without_op(),
+    tl.func("relu") & tl.grad_input(),
+    ~tl.grad_output(),
+    tl.in_backward_pass(1),
+    tl.preceded_by(tl.grad_fn("relu")),
+]
+
+
+@pytest.mark.parametrize("selector", BACKWARD, ids=repr)
+def test_a_forward_refuses_what_asks_of_a_backward(selector: tl.Selector) -> None:
+    for ask in (
+        lambda: tl.trace(nn.ReLU(), torch.ones(1), save=selector),
+        lambda: tl.record(nn.ReLU(), torch.ones(1), save=["relu_1_1", selector]),
+        lambda: tl.extract(nn.ReLU(), torch.ones(1), [selector]),
+    ):
+        with pytest.raises(tl.errors.SelectionError) as refused:
+            ask()
+        assert refused.value.code == "selector_names_gradients"
+    with pytest.raises(tl.errors.ConfigurationError) as stopped:
+        tl.trace(nn.ReLU(), torch.ones(1), stop_after=selector)
+    assert stopped.value.code == "stop_after_site_not_live"
+
+
+@pytest.mark.parametrize("selector", BACKWARD, ids=repr)
+def test_before_any_backward_there_is_nothing_that_it_did(selector: tl.Selector) -> None:
+    trace = tl.trace(nn.ReLU(), torch.ones(1))
+    for ask in (lambda: trace[selector], lambda: trace.find_sites(selector), lambda: selector in trace):
+        with pytest.raises(tl.errors.SelectionError) as refused:
+            ask()
+        assert refused.value.code == "gradient_sites_unavailable"
 
 
 # -- what is held, and for how long

@@ -453,6 +453,8 @@ class Trace(View):
 
     def resolved(self, selector: Selector) -> Choice:
         """Which elements of which op rows a selector means."""
+        if selector.names_gradients:
+            raise no_gradients(selector)
         if not selector.reads_values:
             return masks.whole(selector.rows(self.tables, self.records))
         from torchlens.reading.ranking import Values  # for cost: a trace is read without torch
@@ -693,6 +695,15 @@ class OpRecords:
 
     def islands(self, row: int) -> Op:
         return Orphan(self.trace, row)
+
+
+def no_gradients(selector: Selector) -> SelectionError:
+    return SelectionError(
+        code="gradient_sites_unavailable",
+        problem=f"{selector!r} asks what a backward pass does, and none was recorded",
+        remedy="run trace.backward(loss) first, or ask for activations by selectors of the forward",
+        selector=repr(selector),
+    )
 
 
 def counted(told: dict[str, int]) -> dict[str, int]:

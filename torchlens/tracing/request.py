@@ -33,6 +33,7 @@ from projections.selector import (
     is_count,
     label,
     module,
+    names_gradients,
     where,
 )
 from projections.vocabulary import ROOT
@@ -43,7 +44,7 @@ from torchlens.capture.model import FunctionModel, address_of
 from torchlens.capture.plan import Stop, asked, checked, runs_code
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown
-from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
+from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions
 from torchlens.tracing.requested import AtPosition, LabelOrModule, Named
 
 __all__ = [
@@ -160,7 +161,7 @@ def selection_of(save: Any, root: nn.Module) -> Selector | bool:
 def _one_save(item: Any, root: nn.Module) -> Selector:
     if isinstance(item, Selector):
         if item.names_gradients:
-            raise unavailable("a selector of gradients in save")
+            raise names_gradients(item)
         refuse_values(item)
         return item
     if isinstance(item, str) and item not in ("", "all", "none"):
