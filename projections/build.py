@@ -19,12 +19,14 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from projections.absence import NoPasses, Reasons
 from projections.asides import ASIDES, Asides
 from projections.bounds import require_bounded
 from projections.columns import VERSIONS
 from projections.control import TABLE as CONDITIONALS
 from projections.course import COURSE, Course
 from projections.errors import over_events
+from projections.explanations import EXPLANATIONS
 from projections.fold import Fold, Folding, Source
 from projections.forward import Beside, Forward
 from projections.graph import GRAPH, Graph
@@ -85,6 +87,13 @@ class CaptureTables:
             return versioned("conditionals", len(self.forward.conditionals), CONDITIONALS, self.forward)
 
     @cached_property
+    def explanations(self) -> Table[Reasons]:
+        """Why what has no gradient has none: found when somebody asks."""
+        with over_events():
+            reasons = Reasons(self.forward, self.orphans.context, NoPasses())
+            return versioned("explanations", len(reasons.absences), EXPLANATIONS, reasons)
+
+    @cached_property
     def all(self) -> Mapping[str, Table[Any]]:
         """Every table by name, in order."""
         tables: tuple[Table[Any], ...] = (
@@ -95,6 +104,7 @@ class CaptureTables:
             self.params,
             self.buffers,
             self.conditionals,
+            self.explanations,
             self.orphans,
             self.capture,
         )

@@ -496,6 +496,17 @@ CONDITIONALS: Final = {
     "terminal_bool_rows": "per pass and arm, the op row of the label; -1 for none",
 }
 
+EXPLANATIONS: Final = {
+    "subject": "op label or parameter address of what has no gradient",
+    "kind": "op or parameter",
+    "reason": "why, a word of absence.Reason; detached with at and the label behind it",
+    "at": "op label or parameter address of where it was taken off; None where it is no such thing",
+    "text": "the reason in a sentence",
+    "pass_index": "the backward pass that is the reason, from 1; None where none is",
+    "row": "row of the op or of the parameter",
+    "at_row": "op row of at, -1 for none",
+}
+
 CAPTURE: Final = {
     "trace_label": "name given by the user, else the model's class",
     "name": "given by the user; None otherwise",
@@ -624,6 +635,7 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "params": PARAMS,
         "buffers": BUFFERS,
         "conditionals": CONDITIONALS,
+        "explanations": EXPLANATIONS,
         "orphans": OPS,
         "capture": CAPTURE,
     }
@@ -639,6 +651,7 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
         "params": 2,
         "buffers": 2,
         "conditionals": 2,
+        "explanations": 1,
         "orphans": 2,
         "capture": 2,
     }
@@ -656,6 +669,7 @@ OCCASION: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
         "params": frozenset[str](),
         "buffers": frozenset[str](),
         "conditionals": frozenset[str](),
+        "explanations": frozenset[str](),
         "orphans": frozenset(("func_duration",)),
         "capture": frozenset(
             (

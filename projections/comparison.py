@@ -25,6 +25,7 @@ LABEL_FIELDS: Final = {
     "params": "address",
     "buffers": "address",
     "conditionals": "id",
+    "explanations": "subject",
     "orphans": "label",
 }
 """The field that names a record, by table; the one record of another table has no name."""

@@ -47,6 +47,8 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "event_upcaster_missing": "JournalError",
         "event_version_newer": "JournalError",
         "events_contradictory": "JournalCorrupt",
+        "explanation_subject_ambiguous": "AmbiguousReadError",
+        "explanation_subject_invalid": "LookupRefused",
         "fact_not_live": "NotYetKnown",
         "gradient_not_saved": "PayloadUnavailableError",
         "gradient_sites_unavailable": "SelectionError",

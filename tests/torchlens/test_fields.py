@@ -129,11 +129,13 @@ FIELDS: dict[str, str] = {
         all_module_addresses buffer_pass call_index device_ref gradient_memory has_multiple_addresses label
         num_versions
     """,
+    "explanations": "subject kind reason at text pass_index location op param",
     "op.autograd": """
         grads grad_for num_saved_grads grad_fn_handle grad_fn_object_id grad_fn_class_name grad_fn grad_fn_label
     """,
     "trace.autograd": """
         grad_fns grad_fn_calls backward_passes last_backward_pass num_backward_passes num_grad_fns num_grad_fn_calls
+        explain explanations
     """,
 }
 """What is served, by record."""
@@ -295,7 +297,8 @@ def test_a_trace_read_from_its_journal_agrees_in_all_that_is_not_live(
 ) -> None:
     apart = LIVE if table != "params" else LIVE | LIVE_OF_PARAMS
     names = [name for name in FIELDS.get(table, FIELDS["ops"]).split() if name not in apart and "duration" not in name]
-    for mine, theirs in zip(getattr(worked, table), getattr(loaded, table), strict=True):
+    mine_of, theirs_of = (trace if hasattr(trace, table) else trace.autograd for trace in (worked, loaded))
+    for mine, theirs in zip(getattr(mine_of, table), getattr(theirs_of, table), strict=True):
         for name in names:
             assert cell(mine, name) == cell(theirs, name), f"{table}.{name}"
 
@@ -317,6 +320,7 @@ def test_the_reference_lists_the_columns_of_every_data_frame() -> None:
     told = re.findall(r"^\| `([\w.()]+)` \| (.+) \|$", section, re.MULTILINE)
     rows = {frame.removeprefix("trace."): re.findall(r"`(\w+)`", row) for frame, row in told}
     rows["trace"] = rows.pop("to_pandas()")
+    rows["explanations"] = rows.pop("autograd.explanations")
     rows["ops"] = rows["orphans"] = [*rows["trace"], *rows["ops"]]
     assert rows == {name: list(columns) for name, columns in tabular.COLUMNS.items()}
 

@@ -26,6 +26,7 @@ __all__ = [
     "Accessor",
     "BufferAccessor",
     "ConditionalAccessor",
+    "ExplanationAccessor",
     "LayerAccessor",
     "ModuleAccessor",
     "ModuleCallAccessor",
@@ -231,6 +232,12 @@ class ConditionalAccessor(Accessor[R]):
     """Conditionals, by id."""
 
     table_name = "conditionals"
+
+
+class ExplanationAccessor(Accessor[R]):
+    """Why what has no gradient has none, by op label or parameter address; ops come first."""
+
+    table_name = "explanations"
 
 
 class OrphanAccessor(Accessor[R]):

@@ -44,6 +44,7 @@ from torchlens.reading.accessors import (
 )
 from torchlens.reading.calls_made import Failure, failure_of
 from torchlens.reading.conditionals import Conditional
+from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.gradients import TraceAutograd
 from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
@@ -70,7 +71,8 @@ if TYPE_CHECKING:
 __all__ = ["MISSING", "CaptureOutcome", "Trace"]
 
 RECORDS: Final[Mapping[str, type[Record]]] = {
-    record.table_name: record for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Orphan)
+    record.table_name: record
+    for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Explanation, Orphan)
 }
 """The class that stands for a row of each table."""
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, overload
 from torchlens.errors import LookupRefused, PayloadUnavailableError
 from torchlens.printable import amount
 from torchlens.quantities import Bytes
+from torchlens.reading.accessors import ExplanationAccessor
+from torchlens.reading.explaining import Explanation, explain
 from torchlens.reading.lookup import at_position, sliced
 from torchlens.reading.tabular import BACKWARD_COLUMNS, frame_of
 from torchlens.reading.view import View
@@ -226,6 +228,24 @@ class TraceAutograd:
     def last_backward_pass(self) -> Any:
         """The newest backward pass; None before the first."""
         return self.backward_passes[-1] if self.backward_passes else None
+
+    @property
+    def explanations(self) -> ExplanationAccessor[Explanation]:
+        """Why what has no gradient has none: one for each such op and parameter."""
+        return ExplanationAccessor(self.trace)
+
+    def explain(self, subject: object) -> Explanation | None:
+        """Why an op or a parameter has no gradient; None where it has one.
+
+        Args:
+            subject: An op or a parameter of the trace, a site of a selection, a label or address, or a parameter of the
+                model itself. What has one op stands for it: a layer, a module that was called once.
+
+        Raises:
+            LookupRefused: ``explanation_subject_invalid``, and what ``trace[...]`` raises for a key.
+            AmbiguousReadError: ``explanation_subject_ambiguous``.
+        """
+        return explain(self.trace, subject)
 
     @property
     def num_backward_passes(self) -> int:

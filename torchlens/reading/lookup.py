@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, str]] = {
     "params": "parameter",
     "buffers": "buffer",
     "conditionals": "conditional",
+    "explanations": "explanation",
     "orphans": "orphan",
 }
 
@@ -49,6 +50,7 @@ LABELS: Final[Mapping[str, str]] = {
     "params": "address",
     "buffers": "address",
     "conditionals": "id",
+    "explanations": "subject",
     "orphans": "label",
 }
 """The column of each table whose values are its lookup labels."""
@@ -195,6 +197,8 @@ class Index:
             return numbered(tables.module_calls.column("call_label"))
         if name == "conditionals":
             return numbered(tables.conditionals.column("id"))
+        if name == "explanations":
+            return numbered(tables.explanations.column("subject"))
         if name == "orphans":
             return numbered(tables.orphans.column("label"))
         if name == "modules":

@@ -128,6 +128,8 @@ CONDITIONALS: Final = """
     source_line source_location func_qualname module_address
 """
 
+EXPLANATIONS: Final = "subject kind reason at pass_index location text"
+
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "ops": tuple((TRACE + OPS).split()),
     "layers": tuple(LAYERS.split()),
@@ -136,6 +138,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "params": tuple(PARAMS.split()),
     "buffers": tuple(BUFFERS.split()),
     "conditionals": tuple(CONDITIONALS.split()),
+    "explanations": tuple(EXPLANATIONS.split()),
     "orphans": tuple((TRACE + OPS).split()),
     "trace": tuple(TRACE.split()),
 }
