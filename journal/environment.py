@@ -389,7 +389,7 @@ class Environment(Shelf):
         """Forget chunks that no commit has stored, and what is known of streams, which may be known from them."""
         self.waiting = ChunkList()
         self.waiting_rows = self.waiting_bytes = self.waiting_streams = self.fresh_rows = 0
-        for known in (self.writers, self.indexes, self.origins, self.started, self.fresh):
+        for known in (self.writers, self.indexes, self.origins, self.started, self.left, self.fresh):
             known.clear()
 
     def flushed(self, writer: Writer) -> None:

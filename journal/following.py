@@ -12,12 +12,16 @@ import time
 from collections.abc import Hashable, Iterator
 from typing import Final
 
+from journal.events.backward import PassFinalized
 from journal.events.base import Event, Stamped, StreamId
 from journal.events.capture import CaptureSettled
 from journal.protocol import Journal
 
 POLL_SECONDS: Final = 0.05
 """Time between two looks. An event is seen as soon after it was committed, or appended in this process."""
+
+RESTS: Final = (CaptureSettled, PassFinalized)
+"""With these a stream comes to rest; a backward pass may follow yet."""
 
 
 def follow(
@@ -40,7 +44,7 @@ def follow(
 
     Yields:
         Events, until the journal is sealed or its writer died; for a stream also until its capture is
-        settled and nothing followed that for one look.
+        settled, the last backward pass that was begun is finalized, and nothing followed that for one look.
 
     Raises:
         JournalError: what reading raises.
@@ -48,7 +52,7 @@ def follow(
     seen: Hashable = None
     heard = time.monotonic()
     next_one = max(0, start)
-    settled = stream is not None and isinstance(last_event(journal, stream), CaptureSettled)
+    rests = stream is not None and isinstance(last_event(journal, stream), RESTS)
     while True:
         may_grow = journal.is_written()  # asked before reading: what was appended until then is read below
         mark = journal.news()
@@ -57,12 +61,12 @@ def follow(
             for stamped in journal.since(next_one) if stream is None else journal.events(stream, next_one):
                 yield stamped
                 next_one = 1 + (stamped.seq if stream is None else stamped.at)
-                settled = stream is not None and isinstance(stamped.event, CaptureSettled)
+                rests = stream is not None and isinstance(stamped.event, RESTS)
             seen = mark
         now = time.monotonic()
         if next_one > first:
             heard = now
-        elif settled or not (may_grow or through_seals):
+        elif rests or not (may_grow or through_seals):
             return
         rest = POLL_SECONDS if timeout is None else min(POLL_SECONDS, heard + timeout - now)
         if rest <= 0:

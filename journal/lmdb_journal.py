@@ -16,6 +16,7 @@ from journal.copying import copy_streams, onto_itself
 from journal.directories import path_of, require_free
 from journal.environment import Seat, closed
 from journal.errors import JournalError
+from journal.events.base import StreamId
 from journal.events.capture import StreamOpened
 from journal.lmdb_opening import Sync
 from journal.protocol import Copied
@@ -70,15 +71,16 @@ class LmdbJournal(JournalUser):
         return self.environment.id
 
     def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
-        self.check()
-        if self.readonly:
-            raise JournalError(
-                code="journal_read_only",
-                problem=f"{self.path!r} was opened for reading",
-                remedy="open it for writing",
-                path=self.path,
-            )
-        return self.begin(opened, time_ns, 1 if self.durability == "event" else CHUNK_ROWS, self.durability)
+        self.check_writable()
+        return self.begin(opened, time_ns, self.chunk_size, self.durability)
+
+    def continue_stream(self, stream: StreamId) -> Writer:
+        self.check_writable()
+        return self.go_on(stream, self.chunk_size, self.durability)
+
+    @property
+    def chunk_size(self) -> int:
+        return 1 if self.durability == "event" else CHUNK_ROWS
 
     def copy_to(self, path: str | os.PathLike[str]) -> Copied:
         self.check()
@@ -92,11 +94,20 @@ class LmdbJournal(JournalUser):
         if self.closed:
             raise closed(self.environment.folder)
 
+    def check_writable(self) -> None:
+        self.check()
+        if self.readonly:
+            raise JournalError(
+                code="journal_read_only",
+                problem=f"{self.path!r} was opened for reading",
+                remedy="open it for writing",
+                path=self.path,
+            )
+
     def close(self) -> None:
         if self.closed or self.environment.is_forked:
             return
-        for writer in self.opened_here:
-            writer.close()
+        self.close_writers()
         self.let_go(storing=True)
 
     def abandon(self) -> None:

@@ -69,10 +69,12 @@ class MemoryJournal(JournalUser):
     def open_stream(self, opened: StreamOpened, time_ns: int | None = None) -> Writer:
         return self.begin(opened, time_ns, CHUNK_ROWS, "close")
 
+    def continue_stream(self, stream: StreamId) -> Writer:
+        return self.go_on(stream, CHUNK_ROWS, "close")
+
     def copy_to(self, path: str | os.PathLike[str]) -> Copied:
         with open_copy(path) as target:
             return copy_streams(self, target)
 
     def close(self) -> None:
-        for writer in self.opened_here:
-            writer.close()
+        self.close_writers()

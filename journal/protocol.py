@@ -140,6 +140,20 @@ class Journal(Protocol):
         """
         ...
 
+    def continue_stream(self, stream: StreamId) -> StreamWriter:
+        """Go on with a stream whose writer was closed, here or in a process before: with the next event, the next
+        payload number, and its capture's state as they were.
+
+        It costs as little as opening one where this process closed its writer. A writer that the disk has kept from
+        closing is given back as it is, with what it has not stored.
+
+        Raises:
+            JournalError: `stream_open`, since a stream has one writer, which those who append to it share;
+                `stream_unknown`, `journal_read_only`, `journal_closed`, and what reading raises. Another process is
+                kept from appending by `journal_locked`, as it opens the journal.
+        """
+        ...
+
     def streams(self) -> list[StreamInfo]:
         """All streams, in the order they were opened."""
         ...
@@ -205,5 +219,5 @@ class Journal(Protocol):
         ...
 
     def close(self) -> None:
-        """Close the writers opened here and let go of the journal. Closing twice is nothing."""
+        """Close the writers that this user has and let go of the journal. Closing twice is nothing."""
         ...

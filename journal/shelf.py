@@ -26,7 +26,7 @@ from journal.lineage import (
     stream_malformed,
 )
 from journal.payloads import PayloadStore
-from journal.stream_writer import Writer
+from journal.stream_writer import Progress, Writer
 from journal.wire import Chunk, ChunkPacker, Envelope, Located, event_of, read_envelope
 
 FRESH_ROWS: Final = 4096
@@ -62,6 +62,7 @@ class Shelf:
         self.indexes: dict[StreamId, PayloadIndex] = {}
         self.origins: dict[StreamId, Origin] = {}
         self.started: dict[StreamId, CaptureState] = {}  # state in which a stream's own events begin
+        self.left: dict[StreamId, tuple[StreamOpened, Progress]] = {}  # as its last writer here left a stream
         self.fresh: dict[tuple[StreamId, int], Sequence[Row]] = {}  # by stream and first event, oldest first
         self.fresh_rows = 0
         self.next_seq = 0
@@ -144,7 +145,9 @@ class Shelf:
             stream = StreamId(self.stream_count())
             self.written_by = opened.written_by
             self.origins[stream], self.started[stream] = origin, state
-            writer = self.writers[stream] = Writer(self, stream, opened, chunk_size, durability, origin, state)
+            writer = self.writers[stream] = Writer(
+                self, stream, opened, chunk_size, durability, Progress(origin.at, origin.payloads, state)
+            )
             try:
                 writer.append(opened, time_ns)
                 writer.flush()  # a chunk of its own, so that listing streams reads little
@@ -156,6 +159,48 @@ class Shelf:
     def withdraw(self, stream: StreamId) -> None:
         """Forget the newest stream, whose beginning was refused."""
         del self.writers[stream], self.origins[stream], self.started[stream]
+
+    def go_on(self, stream: StreamId, chunk_size: int, durability: str) -> Writer:
+        """A writer that goes on with a stream; one that the disk has kept from closing is taken back."""
+        self.check_writable()
+        with self.lock:
+            writer = self.writers.get(stream)
+            if writer is None or writer.closed:
+                opened, progress = self.progress(stream)
+                writer = Writer(self, stream, opened, chunk_size, durability, progress)
+                self.writers[stream] = writer
+            elif writer.is_closing:
+                writer.is_closing = False
+            else:
+                raise JournalError(
+                    code="stream_open",
+                    problem=f"stream {stream} has a writer that is not closed",
+                    remedy="append to that one, or close it first",
+                    stream=stream,
+                )
+        return writer
+
+    def progress(self, stream: StreamId) -> tuple[StreamOpened, Progress]:
+        """The header of a stream that has no writer, and how far the stream has come.
+
+        Nothing is read where it is as its last writer here left it. Payload numbers that this process has given
+        out are not given again, also where no stored event tells of them.
+        """
+        head, known = self.head(stream), self.left.get(stream)
+        if known is not None and known[1].head == head:
+            return known
+        opened, _ = self.header(stream, self.origin(stream).at)
+        payloads = next(self.envelopes(stream, head - 1, head)).payload_end
+        if known is not None:
+            payloads = max(payloads, known[1].payloads)
+        return opened, Progress(head, payloads, self.state_at(stream, head))
+
+    def let_go(self, writer: Writer) -> None:
+        """A writer was closed; where another one goes on with its stream, that one stays."""
+        with self.lock:
+            if self.writers.get(writer.stream) is writer:
+                self.left[writer.stream] = writer.opened, writer.progress
+                del self.writers[writer.stream]
 
     def begun(self, opened: StreamOpened) -> tuple[Origin, CaptureState]:
         """How a stream with this header begins, and the state of its capture then."""

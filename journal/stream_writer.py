@@ -11,19 +11,26 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from journal.errors import JournalError
 from journal.events.base import At, Event, Row, Seq, StreamId
 from journal.events.capture import StreamOpened
 from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState
-from journal.lineage import Origin
 from journal.machine import Machine
 from journal.payloads import Buffer, PayloadStore
 from journal.wire import Chunk, ChunkPacker, Located, require_storable
 
 CHUNK_ROWS: Final = 256
 """Rows that a chunk holds unless each event is to be committed by itself."""
+
+
+class Progress(NamedTuple):
+    """How far a stream has come: where its writer goes on."""
+
+    head: int  # number of the next event
+    payloads: int  # number of the next payload
+    state: CaptureState
 
 
 class Store(Protocol):
@@ -48,6 +55,7 @@ class Store(Protocol):
     def stored_head(self, stream: StreamId) -> int: ...
     def flushed(self, writer: Writer) -> None: ...
     def commit(self) -> None: ...
+    def let_go(self, writer: Writer) -> None: ...
 
 
 class Writer:
@@ -60,8 +68,7 @@ class Writer:
         opened: StreamOpened,
         chunk_size: int,
         durability: str,
-        origin: Origin,
-        state: CaptureState,
+        progress: Progress,
     ) -> None:
         self.shelf = shelf
         self.stream = stream
@@ -70,12 +77,12 @@ class Writer:
         self.durability = durability
         self.pending: list[Row] = []
         self.kept: list[Located] = []  # payloads whose place is in no chunk yet
-        self.payload_end = origin.payloads
-        self.stored: int = origin.at  # events in chunks; with the pending ones, all
+        self.payload_end = progress.payloads
+        self.stored = progress.head  # events in chunks; with the pending ones, all
         self.counting = Lock()  # held while stored and pending, or kept and payload_end, change together
         self.cut: tuple[Chunk, Row, Located | None] | None = None  # chunk being stored, the first it takes of each list
-        self.machine: Machine[CaptureState] = Machine(CAPTURE, state)
-        self.user: object = None  # who opened it, and is held while it is open
+        self.machine: Machine[CaptureState] = Machine(CAPTURE, progress.state)
+        self.user: object = None  # who closes it, and is held while it is open
         self.is_closing = False  # asked to close, which the disk may have refused so far
         self.is_patient = False
         self.refusal: JournalError | None = None
@@ -85,6 +92,11 @@ class Writer:
     @property
     def state(self) -> CaptureState:
         return self.machine.state
+
+    @property
+    def progress(self) -> Progress:
+        with self.counting:
+            return Progress(self.stored + len(self.pending), self.payload_end, self.state)
 
     def next_at(self) -> At:
         self.check_process()
@@ -223,13 +235,14 @@ class Writer:
             self.is_closing = True
             self.commit()  # what takes long, while other threads append on
             self.end()
-        self.user = None
-        self.shelf.writers.pop(self.stream, None)
+        if self.closed:
+            self.user = None
+            self.shelf.let_go(self)
 
     def end(self) -> None:
         """Let nothing more be appended and commit the last rows; where that is refused, the writer goes on."""
         with self.shelf.lock:  # for which a flush of another thread waits
-            if self.closed:
+            if self.closed or not self.is_closing:  # another thread closed it, or goes on with it
                 return
             try:
                 with self.counting:

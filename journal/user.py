@@ -1,4 +1,4 @@
-"""One user of a journal: it reads all of it, and closes the writers that it opened."""
+"""One user of a journal: it reads all of it, and closes the writers that it has."""
 
 from __future__ import annotations
 
@@ -22,15 +22,26 @@ class JournalUser:
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
-        self.opened_here: list[Writer] = []
+        self.writers: list[Writer] = []
         self.lenders: dict[StreamId, Lender] = {}
 
     def begin(self, opened: StreamOpened, time_ns: int | None, chunk_size: int, durability: str) -> Writer:
-        self.opened_here = [writer for writer in self.opened_here if not writer.closed]
-        writer = self.shelf.begin(opened, time_ns, chunk_size, durability)
+        return self.hold(self.shelf.begin(opened, time_ns, chunk_size, durability))
+
+    def go_on(self, stream: StreamId, chunk_size: int, durability: str) -> Writer:
+        return self.hold(self.shelf.go_on(stream, chunk_size, durability))
+
+    def hold(self, writer: Writer) -> Writer:
+        """Close a writer when this user lets go of the journal."""
+        self.writers = [one for one in self.writers if one.user is self and one is not writer]
         writer.user = self
-        self.opened_here.append(writer)
+        self.writers.append(writer)
         return writer
+
+    def close_writers(self) -> None:
+        for writer in self.writers:
+            if writer.user is self:  # else it was closed, or another user goes on with it
+                writer.close()
 
     def check(self) -> None:
         """Refuse when this user has let go of the journal, or it cannot be used any more."""

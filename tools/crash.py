@@ -2,10 +2,11 @@
 
     python tools/crash.py [--kills 1000] [--seed 0] [--programs streams,few,traces] [--modes batch/events,event/none]
 
-``streams``: threads that fill several streams of one journal, killed at random moments of writing, sealing and opening
-again. ``few``: a short program, killed before each of its calls into C, one after the other. ``traces``: a training
-loop's ``tl.trace``, killed at random moments. Each under every durability and sync, ``--kills`` times each (``few``
-has as many kills as it has calls, at most). What must hold stands in ``tests/journal/killing.py``.
+``streams``: threads that fill several streams of one journal, new ones and some of before, killed at random moments of
+writing, sealing and opening again. ``few``: a short program, killed before each of its calls into C, one after the
+other. ``traces``: a training loop's ``tl.trace``, killed at random moments. Each under every durability and sync,
+``--kills`` times each (``few`` has as many kills as it has calls, at most). What must hold stands in
+``tests/journal/killing.py``.
 
 The first journal that breaks a promise ends the run and is left where it is said to be.
 """

@@ -174,6 +174,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "storage_type_invalid": "ConfigurationError",
         "stream_closed": "JournalError",
         "stream_malformed": "JournalError",
+        "stream_open": "JournalError",
         "stream_unknown": "JournalError",
         "tags_type_invalid": "ConfigurationError",
         "target_taken": "JournalError",

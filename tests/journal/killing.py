@@ -31,7 +31,7 @@ WRITERS: Final = "tests.journal.writers"
 TRACING: Final = "tests.journal.killed_trace"
 
 PROGRAMS: Final[Mapping[str, str]] = {
-    "streams": f"{WRITERS}:write_streams",  # threads that fill several streams
+    "streams": f"{WRITERS}:write_streams",  # threads that fill several streams, new ones and some of before
     "few": f"{WRITERS}:write_few",  # some calls, one after the other
     "traces": f"{TRACING}:write_traces",  # a loop of captures
 }

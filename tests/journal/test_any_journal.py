@@ -737,6 +737,14 @@ class SideBySide(RuleBasedStateMachine):
         for writer in self.writers.pop(stream, ()):
             writer.close()
 
+    @rule(stream=streams)
+    def go_on(self, stream: StreamId) -> None:
+        if stream not in self.writers:
+            pair = (self.memory.continue_stream(stream), self.lmdb.continue_stream(stream))
+            assert [writer.next_at() for writer in pair] == [len(self.held[stream])] * 2
+            assert pair[0].state is pair[1].state
+            self.writers[stream] = pair
+
     @precondition(lambda self: not self.writers)
     @rule(readonly=st.booleans())
     def open_again(self, readonly: bool) -> None:

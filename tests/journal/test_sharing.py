@@ -174,7 +174,7 @@ def test_a_user_that_a_full_disk_did_not_let_go_leaves_when_there_is_room(tmp_pa
     for number in range(20_000):
         writer.append(branch(number))
     del writer
-    one.opened_here.clear()
+    one.writers.clear()
     one.environment.writers[StreamId(0)].user = None
     with no_file_longer_than(32 << 10):
         del one

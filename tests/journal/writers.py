@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from threading import Thread
 from typing import Final
@@ -18,7 +19,7 @@ from typing import Final
 import journal.environment
 import journal.flushing
 import journal.payloads
-from journal import open_for_writing
+from journal import LmdbJournal, StreamId, open_for_writing
 from journal.environment import Environment
 from journal.events import BranchTaken, Event, PayloadKept, Value
 from journal.stream_writer import Writer
@@ -47,6 +48,13 @@ def event_of(thread: int, number: int, payload: int | None) -> Event:
     if payload is None:
         return BranchTaken(value=number, result=number % 2 == 0, site=thread, call=number + thread)
     return PayloadKept(value=Value(number), payload=(payload, thread, None))
+
+
+def thread_of(event: Event) -> int:
+    if isinstance(event, PayloadKept):
+        return event.payload[1]
+    assert isinstance(event, BranchTaken)
+    return event.site
 
 
 # The writers ------------------------------------------------------------------------------------------
@@ -95,18 +103,20 @@ def die_before(limit: int) -> None:
 
 
 def write_streams(job: Job) -> None:
-    """Without end: open the journal, fill some streams from two threads each, close it."""
+    """Without end: open the journal, fill new streams and some of before from two threads each, close it."""
     say = telling(job)
     set_limits(COMMIT_ROWS=100, COMMIT_SECONDS=0.01)
     chance = random.Random(job.seed)
     for number in range(1 << 30):
         one = open_for_writing(job.path, durability=job.durability, sync=job.sync)  # type: ignore[arg-type]
         say("opened")
+        before = [info.stream for info in one.streams()]
         writers = [one.open_stream(opened(f"{job.seed}.{number}.{k}")) for k in range(chance.randrange(1, 4))]
+        writers += [one.continue_stream(stream) for stream in chance.sample(before, min(2, len(before)))]
         threads = [
-            Thread(target=act, args=(writer, chance.randrange(5, 150), chance.randrange(1 << 30), say), daemon=True)
+            Thread(target=act, args=(writer, numbers, chance.randrange(1 << 30), say), daemon=True)
             for writer in writers
-            for act in (fill, helped)
+            for act, numbers in zip((fill, helped), next_numbers(one, writer.stream, chance), strict=True)
         ]
         for thread in threads:
             thread.start()
@@ -120,9 +130,15 @@ def write_streams(job: Job) -> None:
         say("closed")
 
 
-def fill(writer: Writer, count: int, seed: int, say: Callable[..., None]) -> None:
+def next_numbers(one: LmdbJournal, stream: StreamId, chance: random.Random) -> list[range]:
+    """What each of the two threads appends next to a stream."""
+    there = Counter(thread_of(stamped.event) for stamped in one.events(stream, 1))
+    return [range(there[thread], there[thread] + chance.randrange(5, 150)) for thread in range(2)]
+
+
+def fill(writer: Writer, numbers: range, seed: int, say: Callable[..., None]) -> None:
     chance = random.Random(seed)
-    for number in range(count):
+    for number in numbers:
         append(writer, 0, number)
         if writer.durability == "event":
             head = writer.next_at()
@@ -136,9 +152,9 @@ def fill(writer: Writer, count: int, seed: int, say: Callable[..., None]) -> Non
             writer.flush()
 
 
-def helped(writer: Writer, count: int, seed: int, say: Callable[..., None]) -> None:
+def helped(writer: Writer, numbers: range, seed: int, say: Callable[..., None]) -> None:
     """As a hook does on a thread of its own: appends, and leaves the flushing to the other."""
-    for number in range(count):
+    for number in numbers:
         append(writer, 1, number)
 
 
@@ -149,7 +165,8 @@ def append(writer: Writer, thread: int, number: int) -> None:
 
 
 def write_few(job: Job) -> None:
-    """Everything a journal does, once or twice: made, filled over several segments, sealed, opened again, joined."""
+    """Everything a journal does, once or twice: made, filled over several segments, sealed, opened again, joined, and a
+    stream of before gone on with."""
     say = telling(job)
     if job.calls is not None:
         die_before(job.calls)
@@ -168,6 +185,12 @@ def write_few(job: Job) -> None:
         other = open_for_writing(job.path, durability="close", sync="all")
         other.open_stream(opened(f"{job.seed}.{number}.2")).close()
         other.close()
+        if number:
+            again = one.continue_stream(StreamId(0))
+            for event in range(10, 14):
+                append(again, 0, event)
+            again.close()
+            say("told", again.stream, again.next_at())
         say("closing")
         one.close()
         say("closed")

@@ -108,7 +108,7 @@ class JournalView:
 
         Yields:
             Events with their places; until the journal is sealed or its writer died, and for one capture until
-            it is settled.
+            it is settled, and with it each backward pass that was begun.
 
         Raises:
             JournalError: ``capture_unknown``, ``capture_ambiguous``, and what reading raises.
