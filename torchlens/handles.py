@@ -120,7 +120,7 @@ class Handles:
         if version is not None and compat.version_of(tensor) != version:
             raise PayloadUnavailableError(
                 code="activation_overwritten",
-                problem="the memory of this activation was written in place after the capture ended",
+                problem="the memory of this activation was written in place since it was kept",
                 remedy="clone what the model returned before changing it, or capture with a journal, which copies",
                 value=value,
             )

@@ -187,7 +187,7 @@ class CaptureOptions:
         measure_autograd_memory: Look, when the forward has ended, at what autograd kept for the backward.
         save_budget: Most bytes that kept activations may hold on each device, shared memory counted once; the forward
             is left when they hold more. Bytes as an int, a share of the free memory as a float up to 1.0, ``"auto"``
-            for a share of 0.8, or None for no ceiling.
+            for a share of 0.8 once more than 64 MiB are held, or None for no ceiling.
         verify_capture: Count what torch's dispatcher runs and account for each operator, so that ``trace.health`` can
             say whether anything was missed. The forward takes several times as long.
         raise_on_nan: Stop at the first op that returns, or writes into an argument or a buffer, a value that is not
@@ -254,7 +254,8 @@ def to_disk(path: str | os.PathLike[str], *, retain_in_memory: bool = False) -> 
     """For ``storage=``: stream kept activations to a new journal at ``path``, so that they take no memory.
 
     An activation is read back from its bytes, cut from the autograd graph; ``trace.output`` is what the model returned,
-    on the graph. What waits for its final label is held in memory until the forward has ended.
+    on the graph. What waits for its final label is held in memory until the forward has ended, and what has no bytes to
+    store, as a sparse tensor, for as long as the trace is: ``trace.health.unstored`` names it.
 
     Args:
         path: Where nothing is yet.

@@ -43,6 +43,13 @@ def overlaps(tensor: Tensor) -> bool:
     return tensor.numel() > reach(tensor.shape, tensor.stride())
 
 
+def copied_bytes(tensor: Tensor) -> int:
+    """Bytes that a copy takes, in which elements that are one in memory are one; 0 for what has no plain memory."""
+    if not has_plain_memory(tensor):
+        return 0
+    return min(tensor.numel(), reach(tensor.shape, tensor.stride())) * tensor.element_size()
+
+
 def one_of_each(tensor: Tensor) -> Tensor:
     """The tensor with one element along every axis on which all are one in memory."""
     for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):

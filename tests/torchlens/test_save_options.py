@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from tests.torchlens.conftest import capture
-from torchlens.capture import budget
+from torchlens.capture import budget, keeping
 from torchlens.errors import SaveBudgetExceededError, SaveTransformError
+from torchlens.tensors import copied_bytes
 
 # Values of the moment the op returned --------------------------------------------------------------------------
 
@@ -350,6 +351,43 @@ def test_memory_that_views_share_counts_once_and_a_part_counts_whole() -> None:
     assert refusal(4 * KIB - 1, tl.func("getitem") | "getitem", model=views).fields["held"] == 4 * KIB
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_budget_is_looked_at_before_a_copy_is_made(
+    on_disk: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a write would change is copied first; there is no room for the copy, so the old value is refused."""
+    copied: list[int] = []
+    real = keeping.copy_of
+    monkeypatch.setattr(keeping, "copy_of", lambda tensor: copied.append(tensor.nbytes) or real(tensor))
+
+    def writes(x: Tensor) -> Tensor:
+        made = x.sin()
+        made.unfold(0, 16, 1)
+        made.add_(1)
+        return made.cos()
+
+    disk = {"storage": tl.to_disk(tmp_path / "journal", retain_in_memory=True)} if on_disk else {}
+    error = refusal(11 * KIB, model=writes, **disk)
+    assert error.fields["held"] == 12 * KIB
+    assert copied == []
+    trace = error.partial_trace
+    assert trace.ops.labels[-1] == "add_1_3"
+    if on_disk:
+        assert torch.equal(trace["sin_1_1"].out, torch.ones(KIB).sin())
+    else:
+        with pytest.raises(tl.TorchLensError) as refused:
+            _ = trace["sin_1_1"].out
+        assert refused.value.code == "activation_overwritten"
+    trace.check_metadata_invariants()
+
+
+def test_a_copy_is_counted_by_the_memory_it_takes() -> None:
+    assert copied_bytes(torch.ones(1).expand(10**6, 10**6)) == 4
+    assert copied_bytes(torch.ones(100).unfold(0, 10, 1)) == 400
+    assert copied_bytes(torch.ones(100)[::2]) == 200
+    assert copied_bytes(torch.ones(3).to_sparse()) == 0
+
+
 def test_a_share_of_the_free_memory_is_worked_out_when_something_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -362,7 +400,7 @@ def test_a_share_of_the_free_memory_is_worked_out_when_something_is_held(monkeyp
     assert asked == []  # so little is held that it does not matter
     monkeypatch.setattr(budget, "UNASKED", 4 * KIB)
     assert refusal("auto").fields["allowed"] == int(24 * KIB * 0.8)
-    assert refusal(0.5).fields["allowed"] == 12 * KIB
+    assert refusal(0.5).fields["allowed"] == 10 * KIB, "of all that was free before the input was held"
     assert asked == ["cpu", "cpu"]
     tl.trace(chain, torch.ones(KIB), capture=tl.CaptureOptions(save_budget=None))
     assert asked == ["cpu", "cpu"]

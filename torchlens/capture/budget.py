@@ -26,7 +26,7 @@ AUTO: Final = 0.8
 """Share of the free memory that "auto" allows: the rest is for what the model computes with."""
 
 UNASKED: Final = 64 << 20
-"""Bytes that may be held before a share of the free memory is worked out: asking costs as much as ten ops."""
+"""Bytes that may be held before the share of "auto" is worked out: asking costs as much as ten ops."""
 
 NO_END: Final = 1 << 62
 
@@ -54,19 +54,28 @@ class Budget:
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self._allowed: dict[str, int] = {}  # by device, from when it was first asked
-        self.room = NO_END if asked is None else asked if isinstance(asked, int) else UNASKED
+        self.room = NO_END if asked is None else asked if isinstance(asked, int) else UNASKED if asked == "auto" else 0
 
-    def used_up(self, held: Iterable[tuple[int, Tensor]]) -> Shortage | None:
+    def used_up(
+        self, held: Iterable[tuple[int, Tensor]], copies: Iterable[tuple[int, str, int]] = ()
+    ) -> Shortage | None:
         """Look at what is held, and give new room or say which ceiling was crossed.
 
         Args:
             held: Every value that is held, with its tensor.
+            copies: What is about to be held on memory of its own: value, device and bytes.
         """
         room = NO_END
-        for device, pieces in pieces_of(held).items():
-            nbytes = sum(size for _, size in pieces)
+        found = pieces_of(held)
+        wanted: dict[str, list[tuple[int, int]]] = {}
+        for value, device, size in copies:
+            wanted.setdefault(device, []).append((value, size))
+        for device in found.keys() | wanted.keys():
+            pieces = found.get(device, [])
             if device not in self._allowed:
-                self._allowed[device] = self._ceiling(device, nbytes)
+                self._allowed[device] = self._ceiling(device, sum(size for _, size in pieces))
+            pieces = pieces + wanted.get(device, [])
+            nbytes = sum(size for _, size in pieces)
             left = self._allowed[device] - nbytes
             if left < 0:
                 self.room = NO_END  # it is told once

@@ -20,7 +20,7 @@ from torchlens import compat
 from torchlens.capture.budget import Budget
 from torchlens.copying import copy_of
 from torchlens.handles import made_of
-from torchlens.tensors import dense_bytes, reach
+from torchlens.tensors import copied_bytes, dense_bytes, reach
 
 Pin = tuple[Tensor, int | None]
 """A held tensor and the version of its memory when it was held."""
@@ -50,6 +50,7 @@ class Keeper:
         "_budget",
         "_by_storage",
         "_detach",
+        "_is_full",
         "_regions",
         "_reserve",
         "_room",
@@ -79,6 +80,7 @@ class Keeper:
         self._stays_connected = holding == "graph" and not detach
         self._budget = Budget(None) if budget is None else budget
         self._room = self._budget.room
+        self._is_full = False  # a ceiling was crossed
         self.leave: Callable[[Any], None] = _go_on
         self.pins: dict[int, Pin] = {}
         self.reserved: dict[int, int] = {}  # key in pins by payload number, where no bytes are stored
@@ -142,9 +144,9 @@ class Keeper:
         """Hold the live tensor of ``value``; copy it first where its memory could change unseen."""
         version = compat.version_of(tensor)
         if private or version is None or storage is None or isinstance(tensor, nn.Parameter):
-            tensor = connected_copy(tensor)
-            version = compat.version_of(tensor)
-            self._charge(value, tensor)
+            if self._has_room_for(value, tensor) or version is None:
+                tensor = connected_copy(tensor)
+                version = compat.version_of(tensor)
         else:
             held = self._by_storage.get(storage)
             if held is None:
@@ -163,10 +165,9 @@ class Keeper:
         self._regions.pop(storage, None)
         for value in self._by_storage.pop(storage, ()):
             pinned = self.pins.get(value)
-            if pinned is not None:
+            if pinned is not None and self._has_room_for(value, pinned[0]):
                 copy = connected_copy(pinned[0])
                 self.pins[value] = (copy, compat.version_of(copy))
-                self._charge(value, copy)
 
     def release(self, value: int) -> None:
         """Let go of a value that is not wanted after all."""
@@ -179,13 +180,32 @@ class Keeper:
         if self._room < 0:
             self._look(key, tensor)
 
-    def _look(self, key: int, latest: Tensor) -> None:
-        """The room is used up: there is more of it, or the forward is left."""
-        held = [(key, latest), *((held, tensor) for held, (tensor, _) in self.pins.items())]
-        shortage = self._budget.used_up((value if value >= 0 else made_of(value), tensor) for value, tensor in held)
+    def _has_room_for(self, key: int, tensor: Tensor) -> bool:
+        """Count a copy that is about to be made; whether there is room for it. If not, the forward is left, and none is
+        made any more."""
+        if self._is_full:
+            return False
+        nbytes = copied_bytes(tensor)
+        self._room -= nbytes
+        return self._room >= 0 or self._look(key, tensor, nbytes)
+
+    def _look(self, key: int, latest: Tensor, copying: int = 0) -> bool:
+        """The room is used up: there is more of it, or the forward is left.
+
+        Args:
+            key: What is being kept.
+            latest: Its tensor, held from now on, or what is about to be copied.
+            copying: Bytes of that copy.
+        """
+        held = ((value, tensor) for value, (tensor, _) in self.pins.items())
+        pieces = ((key, latest), *held) if not copying else held
+        copies = [(value_of(key), str(latest.device), copying)] if copying else ()
+        shortage = self._budget.used_up(((value_of(number), tensor) for number, tensor in pieces), copies)
         self._room = self._budget.room
         if shortage is not None:
+            self._is_full = True
             self.leave(shortage)
+        return shortage is None
 
     def _stored(self, tensor: Tensor, storage: int | None) -> PayloadRef | None:
         assert self._store is not None
@@ -206,6 +226,11 @@ class Keeper:
         if storage is not None and in_memory_order:
             self._regions[storage] = (stored, int(tensor.storage_offset()), tensor.numel(), tensor.dtype)
         return (stored, 0, strides)
+
+
+def value_of(key: int) -> int:
+    """The value behind a key of the pins."""
+    return key if key >= 0 else made_of(key)
 
 
 def _go_on(why: Any) -> None:
