@@ -44,6 +44,30 @@ def test_no_tensor_stays_in_memory(save: Any, grad: bool, tmp_path: Path) -> Non
     assert len(kept.handles._pins) > 10  # type: ignore[union-attr]
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize("storage", ["journal", "storage"])
+def test_what_has_no_bytes_to_store_is_named_in_health_and_refused_in_another_process(
+    storage: str, tmp_path: Path
+) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize() + x.to_sparse().to_dense()
+
+    options = {"journal": tmp_path / "j"} if storage == "journal" else {"storage": tl.to_disk(tmp_path / "j")}
+    trace = tl.trace(forward, torch.ones(2, 2), **options)
+    labels = ("quantizepertensor_1_1", "tosparse_1_3")
+    for one in (trace, tl.load(tmp_path / "j")):
+        assert one.health.unstored == labels
+        assert "2 activations were kept in the capturing process alone: sparse" in str(one.health)
+        assert not one.health.is_clean
+    assert trace[labels[1]].out.layout is torch.sparse_coo
+    with pytest.raises(tl.TorchLensError) as refused:
+        _ = one[labels[1]].out
+    assert refused.value.code == "activation_not_stored"
+    plain = tl.trace(forward, torch.ones(2, 2))
+    assert plain.health.unstored == ()
+    assert tl.trace(torch.relu, torch.ones(2), journal=tmp_path / "k").health.is_clean
+
+
 PEAK = """
     import sys
     import torch

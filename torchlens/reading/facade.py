@@ -47,7 +47,7 @@ from torchlens.reading.conditionals import Conditional
 from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.gradients import TraceAutograd
-from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of
+from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of, unstored_rows
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.lookup import Found
 from torchlens.reading.records import (
@@ -218,7 +218,7 @@ class Trace(View):
     def health(self) -> TraceHealth:
         """What could not be watched, and how far the capture can be trusted."""
         with over_events():
-            return health_of(self.tables, self.values_looked_at, self.known_of_values)
+            return health_of(self.tables, self.values_looked_at, self.known_of_values, unstored_rows(self))
 
     # -- collections
 

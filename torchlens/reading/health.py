@@ -6,7 +6,7 @@ says what is in them. The text form and ``is_clean`` look too, unless there is v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -173,6 +173,7 @@ class TraceHealth:
     opaque_ops: tuple[str, ...]  # ops that were not watched inside; ``op.opaque_reason`` says why
     opaque_reasons: Mapping[str, str]  # the reason of each op of both kinds, by label
     threads: tuple[OtherThread, ...]  # threads whose calls are not recorded
+    unstored: tuple[str, ...]  # ops that were kept in the capturing process alone, though there is a journal on disk
     notes: tuple[str, ...]  # what a reader should know, in words
     held: Bytes  # size of the kept activations
     look: Callable[[], NonfiniteFinding] = attrs.field(repr=False, eq=False)
@@ -252,7 +253,10 @@ def several(lead: str, items: Any) -> Iterator[str]:
 
 
 def health_of(
-    tables: CaptureTables, look: Callable[[], NonfiniteFinding], known: Callable[[], NonfiniteFinding | None]
+    tables: CaptureTables,
+    look: Callable[[], NonfiniteFinding],
+    known: Callable[[], NonfiniteFinding | None],
+    unstored: Sequence[int],
 ) -> TraceHealth:
     """The health of a trace, from its tables.
 
@@ -260,6 +264,7 @@ def health_of(
         tables: They.
         look: Looks at the kept activations.
         known: What was found in them, where they were looked at.
+        unstored: Rows of the ops of which a payload was kept, and its bytes are not in the journal on disk.
     """
     fact, ops = tables.fact, tables.ops
     mode = "on" if fact("verifies_capture") else "off"
@@ -291,14 +296,15 @@ def health_of(
         opaque_ops=tuple(labels[row] for row in opaque),
         opaque_reasons={labels[row]: reasons[row] for row in sorted((*unseen, *opaque))},
         threads=tuple(OtherThread(name, count, dict(functions)) for name, count, functions in fact("threads")),
-        notes=tuple(notes_of(tables)),
+        unstored=tuple(labels[row] for row in unstored),
+        notes=tuple(notes_of(tables, unstored)),
         held=Bytes(fact("saved_activation_memory")),
         look=look,
         known=known,
     )
 
 
-def notes_of(tables: CaptureTables) -> Iterator[str]:
+def notes_of(tables: CaptureTables, unstored: Sequence[int]) -> Iterator[str]:
     fact = tables.fact
     unseen, opaque, threads = len(fact("unseen_rows")), len(fact("opaque_rows")), len(fact("threads"))
     if unseen:
@@ -307,11 +313,34 @@ def notes_of(tables: CaptureTables) -> Iterator[str]:
         yield f"{counted(opaque, 'op')} not watched inside"
     if threads:
         yield f"{counted(threads, 'other thread')} calling torch; what they called is not recorded"
+    if unstored:
+        yield (
+            f"{counted(len(unstored), 'activation')} kept in the capturing process alone: sparse, nested, quantised "
+            "and meta tensors have no bytes to store, or the disk refused them"
+        )
     raised = fact("num_raised_ops")
     if raised:
         yield f"{amount(raised, 'torch call')} raised"
     if fact("is_partial"):
         yield f"the capture is {fact('status')}: the records are a prefix"
+
+
+def unstored_rows(view: View) -> tuple[int, ...]:
+    """The ops of which a payload was kept, and its bytes are not in the journal on disk; none for one in memory."""
+    if view.journal.path is None:
+        return ()
+    ops = view.tables.ops
+    refs = zip(ops.column("payload_ref"), ops.column("transformed_payload_ref"), strict=True)
+    return tuple(
+        row for row, both in enumerate(refs) if any(ref is not None and not is_stored(view, ref) for ref in both)
+    )
+
+
+def is_stored(view: View, ref: Any) -> bool:
+    try:
+        return view.journal.payload_size(view.stream, ref[0]) is not None
+    except JournalError:  # what is wrong with it is told when it is read
+        return True
 
 
 def counted(count: int, what: str) -> str:
