@@ -33,11 +33,12 @@ def members(template: Any) -> Sequence[tuple[Step, Any]]:
         return ()
     kind = parts[0]
     if kind == tag.DICT:
-        return [(("DictKey", key_text(key)), item) for key, item in zip(parts[1::2], parts[2::2], strict=True)]
+        return [(("DictKey", key_text(key)), item) for key, item in zip(parts[1::2], parts[2::2], strict=False)]
     if kind == tag.NAMED:
-        return [(("NamedField", name), item) for name, item in zip(parts[2], parts[3:], strict=False)]
+        names = parts[2] if len(parts) > 2 and is_tuple(parts[2]) else ()  # else nothing that a capture writes
+        return [(("NamedField", name), item) for name, item in zip(names, parts[3:], strict=False)]
     if kind == tag.SLICE:
-        return [(("NamedField", name), item) for name, item in zip(SLICE_PARTS, parts[1:], strict=True)]
+        return [(("NamedField", name), item) for name, item in zip(SLICE_PARTS, parts[1:], strict=False)]
     step = "ListIndex" if kind == tag.LIST else "TupleIndex"
     return [((step, index), item) for index, item in enumerate(parts[1:])]
 

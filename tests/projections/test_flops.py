@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journal.events import template as tag
@@ -39,6 +39,7 @@ names = st.sampled_from(("dim", "weight", "bias", "other", "kernel_size", "p", "
     st.lists(operands.filter(bool), min_size=1, max_size=3),
 )
 @settings(max_examples=600)
+@example("relu", [(tag.NAMED,), (tag.NAMED, "a", 3, 4), (tag.DICT, 1), (tag.SLICE, 1)], {}, [], [Operand(())])
 def test_any_arguments_give_a_count_within_bounds_or_a_reason(
     name: str, args: list[Any], named: dict[str, Any], tensors: list[Any], outputs: list[Any]
 ) -> None:
