@@ -32,8 +32,8 @@ class OperatorsDispatched(Event):
 
     ``owner`` says what became of that call: ``op`` and ``opaque`` (an op that is not watched inside) were recorded
     by the event ``by``; a ``question`` returned no tensor; ``raised``; of a ``composite`` the inner calls were the ops,
-    so that these operators belong to none. ``engine`` is the autograd engine's work within the forward. While
-    ``nobody`` was open, the operator was called past the wrappers.
+    or its result stands for tensors and is none, so that these operators belong to no op. ``engine`` is the autograd
+    engine's work within the forward. While ``nobody`` was open, the operator was called past the wrappers.
     """
 
     owner: Owner

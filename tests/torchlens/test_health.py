@@ -350,6 +350,34 @@ def test_an_escape_inside_a_submodule_and_a_module_path_are_named() -> None:
     assert escape.export_sites == (f"torch._C._nn.gelu in {__file__}",)
 
 
+class Duck:
+    """Stands for a tensor by torch's protocol and is none; its sums are made past the wrappers."""
+
+    add = Kept(torch._C._VariableFunctions.add)  # type: ignore[attr-defined]  # torch's stub lacks it
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Duck:
+        left, right = (arg.tensor if isinstance(arg, Duck) else arg for arg in args)
+        return Duck(cls.add.function(left, right) if func.__name__ == "add" else left * right)
+
+
+def test_a_result_that_stands_for_a_tensor_and_is_none_accounts_for_nothing() -> None:
+    def seen(x: Tensor) -> Tensor:
+        return torch.mul(Duck(x), 3).tensor + 1  # type: ignore[arg-type]  # as torch allows
+
+    def hidden(x: Tensor) -> Tensor:
+        torch.add(Duck(x), 1)  # type: ignore[arg-type]  # as torch allows
+        return x * 2
+
+    assert tl.trace(seen, torch.ones(2), capture=VERIFY).health.capture_verified is True
+    health = tl.trace(hidden, torch.ones(2), capture=VERIFY).health
+    assert health.capture_verified is False
+    assert [one.operators for one in health.completeness.diagnostics] == [("aten.add.Tensor",)]
+
+
 def test_the_counts_add_up() -> None:
     def forward(model: Calls, x: Tensor) -> Tensor:
         y = Straight.apply(BARE_GELU(x)) + torch.func.grad(lambda a: a.sum())(x)

@@ -203,8 +203,9 @@ class WitnessRecorder(Recorder):
         try:
             with self._our_work():
                 result = record(self, *given)
-                if frame.by is None and frame.owner == "question" and self.values != before and frame.calls:
-                    frame.owner = "composite" if any(True for _ in leaves(result)) else "question"
+                if frame.by is None and frame.owner == "question" and frame.calls:
+                    is_made_inside = self.values != before and any(True for _ in leaves(result))
+                    frame.owner = "composite" if is_made_inside or stands_for_tensors(result) else "question"
                 return result
         except BaseException:
             if frame.by is None:
@@ -403,6 +404,12 @@ def shapes_in(*values: Any) -> tuple[tuple[int, ...], ...]:
         elif type(value) in (list, tuple, dict):
             made += [shape_of(tensor) for _, tensor in leaves(value)]
     return tuple(made)
+
+
+def stands_for_tensors(result: Any) -> bool:
+    """Whether something is no tensor and stands for some by torch's protocol: whatever it holds, no op tells of it."""
+    parts = result if type(result) in (list, tuple) else (result,)
+    return any(hasattr(type(part), "__torch_function__") and not isinstance(part, Tensor) for part in parts)
 
 
 OWN_CODE.update(
