@@ -24,6 +24,12 @@ TUPLE = (1, (torch.tanh,))
 ORDERED = OrderedDict(act=torch.tanh)
 NAMESPACE = types.SimpleNamespace(act=torch.tanh)
 CACHED = functools.lru_cache(torch.tanh)
+CACHED_PARTIAL = functools.lru_cache(functools.partial(torch.tanh))
+
+
+@functools.lru_cache
+def cached_act(x: Tensor, act: Any = torch.tanh) -> Any:
+    return act(x)
 
 
 @dataclasses.dataclass
@@ -46,7 +52,12 @@ class Slotted:
         self.act = torch.tanh
 
 
-CONFIG, CALLING, SLOTTED = Config(torch.tanh), Calling(), Slotted()
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    act: Any = torch.tanh
+
+
+CONFIG, CALLING, SLOTTED, FROZEN = Config(torch.tanh), Calling(), Slotted(), Frozen()
 Way = Callable[["Model", Tensor], Tensor]
 
 
@@ -81,6 +92,10 @@ SEEN: dict[str, Way] = {
     "own callable object": lambda m, x: m.calling(x),
     "class dict": lambda m, x: m.of_class["act"](x),
     "static method": lambda m, x: m.static(x),
+    "slot": lambda m, x: SLOTTED.act(x),
+    "slot of a frozen class": lambda m, x: FROZEN.act(x),
+    "cache": lambda m, x: CACHED(x),
+    "cached function": lambda m, x: cached_act(x),
 }
 
 
@@ -93,14 +108,15 @@ def test_a_function_is_seen_wherever_a_model_keeps_it(way: Way, grad: bool) -> N
     assert trace.health.is_clean
     for held in (TABLE["act"], LIST[0], TUPLE[1][0], ORDERED["act"], NAMESPACE.act, CONFIG.act, CALLING.act):  # type: ignore[index]  # as above
         assert held is torch.tanh
+    assert SLOTTED.act is FROZEN.act is torch.tanh
+    assert type(CACHED) is type(cached_act)
     assert model.table["act"] is model.list[0] is model.nested["a"][0]["b"] is model.of_class["act"] is torch.tanh  # type: ignore[index]  # as above
     assert model.default.__defaults__ == (torch.tanh,)
     assert isinstance(vars(Model)["static"], staticmethod)
 
 
 UNSEEN: dict[str, tuple[Way, tuple[str, ...]]] = {
-    "cache": (lambda m, x: CACHED(x * 2), ()),
-    "slot": (lambda m, x: SLOTTED.act(x * 2), ()),
+    "cached partial": (lambda m, x: CACHED_PARTIAL(x * 2), ()),
     "private": (lambda m, x: torch._C._nn.gelu(x * 2), ()),
     "constructor": (lambda m, x: torch.Tensor(x * 2), ("mul_1_1",)),
     "dlpack": (lambda m, x: torch.from_dlpack(x * 2), ("mul_1_1",)),  # type: ignore[attr-defined]  # torch's stubs leave it out
@@ -162,3 +178,16 @@ def test_a_function_that_a_transform_gave_before_is_one_opaque_op(transform: Any
     assert trace.health.opaque_ops == (label,)
     assert tl.validate(model, torch.ones(3))
     assert transform is not torch.func.grad or torch.equal(made(torch.zeros(3)), torch.full((3,), 2.0))
+
+
+def test_what_a_cache_holds_is_what_it_gives() -> None:
+    x = torch.ones(3)
+    CACHED.cache_clear()
+    before = CACHED(x)
+    trace = tl.trace(lambda x: (CACHED(GLOBAL), CACHED(GLOBAL), CACHED.cache_info().currsize), x)
+    first, second, size = trace.output
+    assert first is second
+    assert size == 2
+    assert trace.ops.find("tanh").labels == ("tanh_1_1",)  # nothing reads the first call's record any more
+    assert CACHED(x) is before
+    assert CACHED(GLOBAL) is first

@@ -33,8 +33,6 @@ BARE_GELU = torch._C._nn.gelu  # a private way to a public function; found by it
 class Kept:
     """Keeps a function where nobody looks for one."""
 
-    __slots__ = ("function",)
-
     def __init__(self, function: Any) -> None:
         self.function = function
 

@@ -19,12 +19,13 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+import attrs
 import torch
 from torch import nn
 
 from torchlens import compat
 from torchlens.capture.model import OWN_ATTRIBUTES
-from torchlens.capture.wrap import wrappers
+from torchlens.capture.wrap import wrapper_of, wrappers
 from torchlens.undoing import undo
 
 CALLABLES: Final = frozenset(
@@ -33,6 +34,9 @@ CALLABLES: Final = frozenset(
 
 TABLES: Final[frozenset[type]] = frozenset((dict, OrderedDict, defaultdict, list, tuple, types.SimpleNamespace))
 """Containers that are looked into; instances of dataclasses and of plain classes are, too."""
+
+CACHED: Final[type] = type(functools.lru_cache(len))
+"""What ``functools.lru_cache`` gives: it calls what it wraps from C, under no name."""
 
 DEEPEST: Final = 3
 """How many containers deep a function is found."""
@@ -54,8 +58,8 @@ _class_parts: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKe
 # Names of the methods of a class whose globals are no imported module's, as those of a file run by hand.
 _class_strays: Final[weakref.WeakKeyDictionary[type, list[str]]] = weakref.WeakKeyDictionary()
 
-_simple: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
-"""Whether the attributes of a class's instances are looked at as those of a container."""
+_simple: Final[weakref.WeakKeyDictionary[type, bool | tuple[str, ...]]] = weakref.WeakKeyDictionary()
+"""Whether the attributes of a class's instances are looked at as those of a container; names, where they are slots."""
 
 
 class Sweep:
@@ -77,6 +81,8 @@ class Sweep:
         if kind is functools.partial:
             inner = self.replacement(value.func)
             return None if inner is None else functools.partial(inner, *value.args, **value.keywords)
+        if kind is CACHED and id(value.__wrapped__) in self._wrapped:
+            return _watched_cache(value)
         return None
 
     def over_globals(self) -> None:
@@ -151,6 +157,9 @@ class Sweep:
             return self._holds(value, depth) or wrappers().transformed(value) is not None
         if kind in (types.MethodType, functools.partial):
             return self.replacement(value) is not None
+        if kind is CACHED:
+            inner = value.__wrapped__
+            return type(inner) in CALLABLES and depth < DEEPEST and self._hit(inner, depth + 1)
         return depth < DEEPEST and any(self._hit(item, depth + 1) for _, item in _items(value))
 
     def _in_mapping(self, names: dict[str, Any], hits: Iterable[str]) -> None:
@@ -166,16 +175,18 @@ class Sweep:
         made = self.replacement(value)
         if made is not None or depth == DEEPEST:
             return made
-        if type(value) is types.FunctionType:
-            if id(value) not in self._wrappers:
-                self._in_function(value, depth)
+        kind = type(value)
+        plain = value.__wrapped__ if kind is CACHED else value
+        if type(plain) is types.FunctionType:
+            if id(plain) not in self._wrappers:
+                self._in_function(plain, depth)
             return None
         if type(value) is tuple:
             parts = [self._exchanged(item, depth + 1) for _, item in _items(value)]
             if all(part is None for part in parts):
                 return None
             return tuple(old if new is None else new for old, new in zip(value, parts, strict=True))
-        holder: Any = value if isinstance(value, dict | list) else getattr(value, "__dict__", None)
+        holder: Any = value if isinstance(value, dict | list) else _attributes(value, type(value))
         for key, item in list(_items(value)):
             new = self._exchanged(item, depth + 1)
             if new is not None:
@@ -279,26 +290,71 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
     return held.items() if held and len(held) <= MOST_ITEMS else ()
 
 
-def _attributes(value: Any, kind: type) -> dict[str, Any] | None:
-    """Attributes of a simple object: a namespace, an instance of a dataclass or of a plain class with ``__call__``."""
+def _attributes(value: Any, kind: type) -> dict[str, Any] | Slots | None:
+    """Attributes of a simple object: a namespace, an instance of a dataclass, of a class with ``__call__`` or slots."""
     simple = _simple.get(kind)
     if simple is None:
-        simple = kind is types.SimpleNamespace or dataclasses.is_dataclass(kind) or _calls_by_itself(kind)
-        _simple[kind] = simple
-    return getattr(value, "__dict__", None) if simple and not isinstance(value, type) else None
+        plain = kind is types.SimpleNamespace or dataclasses.is_dataclass(kind) or _calls_by_itself(kind)
+        simple = _simple[kind] = _slot_names(kind) or plain
+    if not simple or isinstance(value, type):
+        return None
+    return Slots(value, simple) if isinstance(simple, tuple) else getattr(value, "__dict__", None)
+
+
+class Slots:
+    """The slots of an object, by name, as a dictionary has them; an empty one holds None."""
+
+    def __init__(self, value: Any, names: tuple[str, ...]) -> None:
+        self._value = value
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._value, name, None)
+
+    def __setitem__(self, name: str, held: Any) -> None:
+        object.__setattr__(self._value, name, held)  # a frozen class does not forbid it
+
+    def items(self) -> list[tuple[str, Any]]:
+        return [(name, self[name]) for name in self._names]
+
+
+def _slot_names(kind: type) -> tuple[str, ...]:
+    """Names of the slots of a plain class all of whose attributes are in slots."""
+    if not _is_plain(kind) or kind.__dictoffset__:
+        return ()
+    return tuple(
+        name
+        for base in kind.__mro__
+        for name, held in vars(base).items()
+        if type(held) is types.MemberDescriptorType and base is not object
+    )
 
 
 def _calls_by_itself(kind: type) -> bool:
+    return _is_plain(kind) and type(vars(kind).get("__call__")) is types.FunctionType
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether a class is of a package whose objects are looked into, and no module's."""
     package = vars(kind).get("__module__")
-    if type(package) is not str or package.partition(".")[0] in OWN_PACKAGES or issubclass(kind, nn.Module):
-        return False
-    return type(vars(kind).get("__call__")) is types.FunctionType
+    return type(package) is str and package.partition(".")[0] not in OWN_PACKAGES and not issubclass(kind, nn.Module)
+
+
+def _watched_cache(cache: Any) -> Any:
+    """A cached torch function whose calls are those of the function; what is in the cache comes from there."""
+    made: Any = wrapper_of(attrs.evolve(wrappers().bare[id(cache.__wrapped__)], original=cache))
+    for name in ("cache_info", "cache_clear", "cache_parameters"):
+        setattr(made, name, getattr(cache, name))
+    return made
 
 
 SIMPLE: Final = frozenset((int, float, str, bool, type(None), torch.dtype, torch.device, torch.Size, torch.Tensor))
 """What an attribute of a module is mostly."""
 
-KINDS: Final = CALLABLES | {types.MethodType, functools.partial}
+KINDS: Final = CALLABLES | {types.MethodType, functools.partial, CACHED}
 """What an attribute of a module may be that is a function."""
 
 
