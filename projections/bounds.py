@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from journal.errors import JournalError
+from projections.backward import FIRE_WIDTH, NODE_WIDTH
 from projections.forward import Forward
 from projections.graph import OPAQUE
 
@@ -45,6 +47,7 @@ def require_bounded(forward: Forward) -> None:
     ]
     weight = total(rows.function, function_weights(forward)) + total(forward.calls.module, modules)
     weight += ITEM * (len(rows.parents.items) + sum(call_depths(forward)) + BELOW * sum(nesting(forward)))
+    weight += sum(node_weights(forward))
     require(forward, weight)
 
 
@@ -61,12 +64,14 @@ def require_writable(forward: Forward) -> None:
         weight += forward.conditionals.weight * (4 * ITEM + max(map(len, forward.conditional_ids), default=0))
     if len(rows.parents.items) * max(names, default=0) > FLAT:
         weight += sum([weight_at(names, rows.function[parent]) for parent in rows.parents.items]) // KEYS
+    weight += edge_weight(forward)
     require(forward, weight)
 
 
 def require(forward: Forward, weight: int) -> None:
     words = forward.words
     told = len(forward.rows) + len(forward.calls) + len(words.modules) + len(words.parameters) + len(words.buffers)
+    told += len(forward.backward.numbers) + len(forward.backward.durations)
     if weight > FLAT + EACH * told:
         raise JournalError(
             code="records_too_large",
@@ -97,6 +102,27 @@ def function_weights(forward: Forward) -> list[int]:
         *unwatched,
         *[KEYS * ITEM] * -(OPAQUE + 1),
     ]
+
+
+def node_weights(forward: Forward) -> list[int]:
+    """By autograd node, as the fold has them, what is made of its class's name: the labels of it and of its firings."""
+    backward = forward.backward
+    names = [len(name) + len(qualname) + ITEM for name, qualname, _ in backward.classes]
+    weights = [2 * names[kind] for kind in backward.nodes[0::NODE_WIDTH]]
+    for node in backward.fires[0::FIRE_WIDTH]:
+        weights[node] += names[backward.nodes[node * NODE_WIDTH]]
+    return weights
+
+
+def edge_weight(forward: Forward) -> int:
+    """The labels at both ends of the edges between autograd nodes."""
+    backward = forward.backward
+    names = [len(name) + ITEM for name, _, _ in backward.classes]
+    kinds = backward.nodes[0::NODE_WIDTH]
+    bounds = zip(kinds, pairwise(backward.ends), strict=True)
+    weight = sum([names[kind] * (behind - first) for kind, (first, behind) in bounds])
+    towards = [node for number in backward.edges[0::2] if (node := backward.told.get(number)) is not None]
+    return weight + sum([names[kinds[node]] for node in towards])
 
 
 def call_depths(forward: Forward) -> list[int]:

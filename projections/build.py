@@ -21,6 +21,7 @@ import attrs
 
 from projections.absence import NoPasses, Reasons
 from projections.asides import ASIDES, Asides
+from projections.backward import BACKWARD, Backward
 from projections.bounds import require_bounded
 from projections.columns import VERSIONS
 from projections.control import TABLE as CONDITIONALS
@@ -29,6 +30,9 @@ from projections.errors import over_events
 from projections.explanations import EXPLANATIONS
 from projections.fold import Fold, Folding, Source
 from projections.forward import Beside, Forward
+from projections.grad_fn_calls import GRAD_FN_CALLS
+from projections.grad_fns import GRAD_FNS
+from projections.gradient_columns import GRADIENTS
 from projections.graph import GRAPH, Graph
 from projections.health import CAPTURE as HEALTH
 from projections.keys import module_aliases, op_keys
@@ -36,6 +40,8 @@ from projections.labels import Names
 from projections.layers import LAYERS, layer_count
 from projections.modules import CALLS, MODULES
 from projections.ops import OPS
+from projections.passes import CAPTURE as PASSES_OF_CAPTURE
+from projections.passes import PASSES
 from projections.retention import RETENTION, Kept
 from projections.rows import pairs, settle
 from projections.saved import SAVED, Saved
@@ -47,7 +53,7 @@ from projections.whole import CAPTURE
 from projections.window import Window
 from projections.witness import WITNESS, Witnessed
 
-FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS, SAVED, ASIDES)
+FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS, SAVED, ASIDES, BACKWARD)
 """The folds, in the order of their states."""
 
 
@@ -66,6 +72,7 @@ class CaptureTables:
         ops, layers, modules, module_calls, params, buffers: The records, in order.
         orphans: Op rows that are on islands; in no other table.
         capture: One row of facts about the capture as a whole.
+        backward_passes, grad_fns, grad_fn_calls: What backward passes did.
     """
 
     def __init__(self, forward: Forward, orphans: Forward) -> None:
@@ -78,7 +85,11 @@ class CaptureTables:
         self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
         self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
         self.orphans = versioned("orphans", len(orphans), OPS, orphans)
-        self.capture = versioned("capture", 1, CAPTURE | HEALTH, forward)
+        self.capture = versioned("capture", 1, CAPTURE | PASSES_OF_CAPTURE | HEALTH, forward)
+        autograd = forward.autograd
+        self.backward_passes = versioned("backward_passes", autograd.num_passes, PASSES, forward)
+        self.grad_fns = versioned("grad_fns", len(autograd), GRAD_FNS, forward)
+        self.grad_fn_calls = versioned("grad_fn_calls", autograd.num_fires, GRAD_FN_CALLS, forward)
 
     @cached_property
     def conditionals(self) -> Table[Forward]:
@@ -94,6 +105,13 @@ class CaptureTables:
             return versioned("explanations", len(reasons.absences), EXPLANATIONS, reasons)
 
     @cached_property
+    def gradients(self) -> Table[Forward]:
+        """The gradients of ops and parameters: paired with their owners when somebody asks."""
+        with over_events():
+            count = len(self.forward.gradients) if self.forward.backward.payloads else 0
+            return versioned("gradients", count, GRADIENTS, self.forward)
+
+    @cached_property
     def all(self) -> Mapping[str, Table[Any]]:
         """Every table by name, in order."""
         tables: tuple[Table[Any], ...] = (
@@ -105,6 +123,10 @@ class CaptureTables:
             self.buffers,
             self.conditionals,
             self.explanations,
+            self.backward_passes,
+            self.grad_fns,
+            self.grad_fn_calls,
+            self.gradients,
             self.orphans,
             self.capture,
         )
@@ -317,7 +339,7 @@ class Projector:
 
 def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     """The tables of the first ``head`` events, from what folding them gave."""
-    words, course, graph, kept, seen, saved, asides = states
+    words, course, graph, kept, seen, saved, asides, backward = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
@@ -325,13 +347,19 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     assert isinstance(seen, Witnessed)
     assert isinstance(saved, Saved)
     assert isinstance(asides, Asides)
+    assert isinstance(backward, Backward)
     rows, islands, calls, island_calls = settle(graph)
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
     values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)), saved.by_node(), Beside.of(asides))
-    forward = Forward(source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen())
-    orphans = Forward(source, head, words, course, islands, island_calls, names, *values, orphaned=True)
+    backward = backward.frozen()
+    forward = Forward(
+        source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen(), backward=backward
+    )
+    orphans = Forward(
+        source, head, words, course, islands, island_calls, names, *values, orphaned=True, backward=backward
+    )
     for part in (forward, orphans):
         require_bounded(part)
     return CaptureTables(forward, orphans)

@@ -26,6 +26,10 @@ LABEL_FIELDS: Final = {
     "buffers": "address",
     "conditionals": "id",
     "explanations": "subject",
+    "backward_passes": "pass_index",
+    "grad_fns": "label",
+    "grad_fn_calls": "call_label",
+    "gradients": "owner",
     "orphans": "label",
 }
 """The field that names a record, by table; the one record of another table has no name."""

@@ -11,7 +11,7 @@ import math
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, PayloadRef, Row
+from journal.events import DESCRIPTION, ForwardReturned, InputSeen, OpExecuted, PayloadRef, Row, StreamOpened
 from projections.labels import Names
 from projections.retention import plain_ref
 
@@ -75,6 +75,7 @@ WRITERS: Final = field(OpExecuted, "writers")
 CONTAINER: Final = field(OpExecuted, "container")
 PATHS: Final = field(ForwardReturned, "paths")
 INPUT_PATH: Final = field(InputSeen, "path")
+WALL_TIME: Final = field(StreamOpened, "wall_time_ns")
 WRITTEN: Final = field(OpExecuted, "written")
 MODE: Final = field(OpExecuted, "mode")
 DURATION: Final = field(OpExecuted, "duration_ns")

@@ -13,10 +13,13 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from journal.errors import TorchLensError
-from journal.events import Frame, PayloadRef, Row
+from journal.events import Frame, PayloadRef, Row, StreamOpened
 from projections.arguments import is_tuple, text_of
 from projections.asides import Asides
+from projections.autograd import Autograd
+from projections.backward import Backward
 from projections.conditionals import Conditionals
+from projections.containment import Containment
 from projections.course import Course
 from projections.details import (
     ARGS,
@@ -36,6 +39,7 @@ from projections.details import (
     RNG,
     SHAPE,
     UNKNOWN,
+    WALL_TIME,
     WRITERS,
     WRITTEN,
     Brief,
@@ -47,10 +51,12 @@ from projections.details import (
     told_of,
 )
 from projections.fold import Source
+from projections.gradients import Gradients
 from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
 from projections.grouping import Groups, group
 from projections.labels import Labels, Names, label
 from projections.packing import packed_bytes
+from projections.pairing import Pairing
 from projections.retention import Transformed, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
@@ -95,6 +101,7 @@ class Forward:
         beside: What was kept beside the calls.
         orphaned: Whether the rows are the islands.
         witnessed: What ran beside and below the recorded calls.
+        backward: What backward passes have told.
     """
 
     def __init__(
@@ -113,6 +120,7 @@ class Forward:
         beside: Beside,
         orphaned: bool = False,
         witnessed: Witnessed | None = None,
+        backward: Backward | None = None,
     ) -> None:
         self.source = source
         self.head = head
@@ -128,6 +136,7 @@ class Forward:
         self.beside = beside
         self.orphaned = orphaned
         self.witnessed = witnessed or Witnessed()
+        self.backward = backward or Backward()
         self.groups: Groups = (
             Groups(range(len(rows)), [1] * len(rows), [1] * len(rows), range(len(rows)))
             if orphaned
@@ -691,6 +700,40 @@ class Forward:
         """Time inside the original call."""
         details = self.__dict__.get("details")
         return self.detail(row).duration_ns if details is None else details.durations[row]
+
+    # -- backward passes
+
+    @cached_property
+    def autograd(self) -> Autograd:
+        """Autograd's graph, as far as passes told it."""
+        return Autograd(self.source, self.backward)
+
+    @cached_property
+    def pairing(self) -> Pairing:
+        """Which op each node of that differentiates."""
+        return Pairing(self.autograd, self.rows, self.details, self.words.parameters)
+
+    @cached_property
+    def containment(self) -> Containment:
+        """In which modules each node belongs."""
+        return Containment(self.pairing, self.calls, self.words.modules)
+
+    @cached_property
+    def gradients(self) -> Gradients:
+        """The gradients of op rows and parameters."""
+        return Gradients(self.pairing)
+
+    @cached_property
+    def epoch_ns(self) -> int | None:
+        """What the time of an event is short of the time since the epoch; None where the stream has no header."""
+        opened = self.source.row(0) if self.head else None
+        if opened is None or opened[0] != StreamOpened.type_id:
+            return None
+        return int(opened[WALL_TIME]) - int(opened[1])
+
+    def timestamp(self, time_ns: int) -> float | None:
+        """Seconds since the epoch of the time of an event."""
+        return None if self.epoch_ns is None else (time_ns + self.epoch_ns) / 1e9
 
     # -- larger fields, read from the events
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from journal.events import ModuleEntered, ModuleLeft
-from projections import cost, saved
+from projections import cost, gradient_columns, saved
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -258,6 +258,9 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
     "autograd_memory": per_call(lambda forward, call: saved.memory_inside(forward, forward.rows_inside(call))),
     "output_activation_memory": per_call(output_memory),
     "internal_activation_memory": per_call(internal_memory),
+    "output_gradient_memory": per_call(gradient_columns.output_gradients),
+    "internal_gradient_memory": per_call(gradient_columns.internal_gradients),
+    "backward_duration": per_call(gradient_columns.call_duration),
     "param_memory": per_call(
         lambda forward, call: parameter_memory(forward, own_parameters(forward, forward.calls.module[call]))
     ),
@@ -398,6 +401,12 @@ def module_output_memory(forward: Forward, module: int) -> int:
 def module_internal_memory(forward: Forward, module: int) -> int:
     leaving_rows = set(outputs_of_module(forward, module))
     return memory(forward, [row for row in rows_of_module(forward, module) if row not in leaving_rows])
+
+
+def module_internal_gradients(forward: Forward, module: int) -> int:
+    leaving_rows = set(outputs_of_module(forward, module))
+    rows = [row for row in rows_of_module(forward, module) if row not in leaving_rows]
+    return gradient_columns.memory_of(forward, rows)
 
 
 def below(forward: Forward, module: int) -> set[int]:
@@ -571,6 +580,14 @@ MODULES: Final[dict[str, Maker[Forward]]] = {
     ),
     "total_output_activation_memory": per_module(module_output_memory),
     "total_internal_activation_memory": per_module(module_internal_memory),
+    "total_output_gradient_memory": per_module(
+        lambda forward, module: gradient_columns.memory_of(forward, outputs_of_module(forward, module))
+    ),
+    "total_internal_gradient_memory": per_module(module_internal_gradients),
+    "backward_duration": only_call(gradient_columns.call_duration),
+    "total_backward_duration": per_module(
+        lambda forward, module: gradient_columns.durations_of_calls(forward, calls_of(forward, module))
+    ),
     "num_descendant_calls": per_module(
         lambda forward, module: sum([forward.call_sizes[call] for call in calls_of(forward, module)])
     ),

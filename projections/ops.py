@@ -12,7 +12,7 @@ from itertools import pairwise, repeat
 from typing import Any, Final, TypeAlias
 
 from journal.events import MODE_GRAD, MODE_INFERENCE, BufferWritten, InputSeen
-from projections import control, cost, saved
+from projections import control, cost, gradient_columns, saved
 from projections.arguments import (
     argument_paths,
     arguments_text,
@@ -821,6 +821,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "grad_fn_class_name": from_brief("grad_fn"),
     "grad_fn_object_id": grad_fn_object_id,
     "grad_slot": from_brief("grad_slot"),
+    **gradient_columns.OPS,
     # plumbing: row numbers of other records, -1 for none; events and values by number
     "layer_row": lambda forward: forward.groups.layer,
     "parent_rows": parent_rows,
@@ -834,5 +835,6 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "arguments_event": arguments_event,
     "out_variations": out_variations,
     "slot": lambda forward: forward.rows.slot,
+    **gradient_columns.OPS_PLUMBING,
 }
 """How each column of the op table is made, in order."""

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from projections import gradient_columns
 from projections.forward import Forward
 from projections.graph import NOWHERE
 from projections.kept_calls import has_optimizer
@@ -114,9 +115,21 @@ PARAMS: Final[dict[str, Maker[Forward]]] = {
     "num_uses_by_layers": per_param(lambda forward, row: len(used_by_layers(forward, row))),
     "num_calls": per_param(lambda forward, row: len(used_rows(forward, row))),
     "co_parent_params": per_param(co_parent_params),
+    "num_increments": per_param(lambda forward, row: len(gradient_columns.increments(forward, row))),
+    "has_grad": per_param(lambda forward, row: bool(gradient_columns.increments(forward, row))),
+    "grad_shape": per_param(
+        gradient_columns.of_increment(lambda forward, gradient: forward.autograd.like(gradient)[0])
+    ),
+    "grad_dtype": per_param(
+        gradient_columns.of_increment(lambda forward, gradient: forward.autograd.like(gradient)[1])
+    ),
+    "gradient_memory": per_param(gradient_columns.param_gradient_memory),
+    "grad_fn_label": per_param(gradient_columns.gatherer_label),
     # plumbing
     "op_rows": per_param(used_rows),
     "module_row": per_param(lambda forward, row: owner_row(forward, forward.words.parameters[row])),
+    "grad_fn_row": per_param(gradient_columns.gatherer),
+    "gradient_rows": per_param(lambda forward, row: tuple(gradient_columns.increments(forward, row))),
 }
 """How each column of the table of parameters is made, in order."""
 
@@ -144,6 +157,12 @@ def newest(read: Callable[[Forward, int], Any], described: Callable[[Tensor], An
 
 def nothing(tensor: Tensor) -> None:
     return None
+
+
+def of_ops(name: str) -> Callable[[Forward, int], Any]:
+    """What the op table says of a row's gradients."""
+    make = gradient_columns.OPS[name]
+    return lambda forward, row: make(forward)[row]
 
 
 def op_label(forward: Forward, row: int) -> str:
@@ -190,6 +209,10 @@ BUFFERS: Final[dict[str, Maker[Forward]]] = {
     "has_saved_activation": newest(lambda forward, row: forward.payload(row) is not None, lambda tensor: False),
     "module": newest(module_of, nothing),
     "modules": newest(modules_of, lambda tensor: ()),
+    "has_grad": newest(of_ops("has_grad"), lambda tensor: False),
+    "grad_shape": newest(of_ops("grad_shape"), nothing),
+    "grad_dtype": newest(of_ops("grad_dtype"), nothing),
+    "gradient_memory": newest(of_ops("gradient_memory"), lambda tensor: 0),
     # plumbing
     "version_rows": per_buffer(lambda forward, row: tuple(versions(forward, row))),
     "written_rows": per_buffer(lambda forward, row: tuple(written(forward, row))),

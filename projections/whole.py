@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from journal.events import MODE_GRAD
-from projections import cost, saved
+from projections import cost, gradient_columns, saved
 from projections.details import item_bytes
 from projections.forward import Forward
 from projections.graph import BUFFER_READ, NOWHERE
@@ -297,6 +297,8 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "saved_activation_memory": fact(saved_memory),
     "total_autograd_memory": fact(lambda forward: saved.memory_inside(forward, range(len(forward)))),
     "total_param_memory": parameters(lambda tensors: sum([tensor.nbytes for tensor in tensors])),
+    # gradients
+    **gradient_columns.CAPTURE,
     # plumbing
     "input_rows": fact(lambda forward: tuple(forward.input_rows)),
     "output_rows": fact(lambda forward: tuple(forward.output_rows)),

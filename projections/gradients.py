@@ -1,0 +1,70 @@
+"""Gradients as records: one for each time that an op's gradient was saved or a parameter's was added to.
+
+Reads  observed gradients, and which op rows and parameters they belong to.
+Gives  ``Gradients``, in order and by owner.
+Rule   an op has a record for each kept gradient at the output of the node that its value stands at; rows that share
+       it have one each. An output has none: its gradient is that of the op that it was returned from.
+Rule   a parameter has one, kept or not, for each firing of the node that gathers its gradient.
+Not    the columns that tell of them (gradient_columns.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from projections.backward import GRADIENT_WIDTH
+from projections.errors import contradictory
+from projections.graph import NOWHERE
+from projections.pairing import Pairing
+
+SPREAD: Final = 1 << 21
+SPREAD_EACH: Final = 64
+"""Records there may be, and as many more for each event and op row: rows that share a gradient have one each."""
+
+
+class Owned(NamedTuple):
+    """A record: an observed gradient, and whose it is."""
+
+    gradient: int
+    op: int  # NOWHERE for a parameter's
+    param: int  # NOWHERE for an op's
+    ordinal: int  # which of its owner
+
+
+class Gradients:
+    """The records of one capture, in the order of their events.
+
+    Args:
+        pairing: Nodes and op rows.
+    """
+
+    def __init__(self, pairing: Pairing) -> None:
+        self.pairing: Final = pairing
+        self.autograd: Final = pairing.autograd
+        self.owned: list[Owned] = []
+        self.of_op: dict[int, list[int]] = {}  # records by op row
+        self.of_param: dict[int, list[int]] = {}
+        autograd, state = self.autograd, self.autograd.state
+        nodes, _, sides, slots = (state.gradients[place::GRADIENT_WIDTH] for place in range(4))
+        most = SPREAD + SPREAD_EACH * (len(slots) + len(pairing.rows))
+        for gradient, (node, is_input, slot) in enumerate(zip(nodes, sides, slots, strict=True)):
+            if is_input:
+                continue
+            row = autograd.rows[node]
+            param = pairing.leaf_params[row]
+            if param != NOWHERE:
+                if autograd.fire_of[gradient] != NOWHERE:
+                    self.add(gradient, NOWHERE, param, self.of_param.setdefault(param, []))
+            elif autograd.payloads[gradient] is not None:
+                ops = pairing.ops_at(row, slot)
+                if len(self.owned) + len(ops) > most:
+                    raise contradictory(f"{len(ops)} results stand at one output of an autograd node")
+                for op in ops:
+                    self.add(gradient, op, NOWHERE, self.of_op.setdefault(op, []))
+
+    def add(self, gradient: int, op: int, param: int, of: list[int]) -> None:
+        of.append(len(self.owned))
+        self.owned.append(Owned(gradient, op, param, len(of) - 1))
+
+    def __len__(self) -> int:
+        return len(self.owned)
