@@ -29,6 +29,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "capture_ambiguous": "JournalError",
         "capture_not_chosen": "ConfigurationError",
         "capture_unknown": "JournalError",
+        "capture_waits": "TorchLensWarning",
         "chunk_checksum": "JournalCorrupt",
         "chunk_malformed": "JournalCorrupt",
         "chunk_missing": "JournalCorrupt",

@@ -240,16 +240,56 @@ def test_a_message_that_cannot_be_made_longer_hides_nothing(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("through", [torch.matmul, lambda a, b: torch.matmul(a, b)])
-def test_a_call_that_fails_in_a_pools_thread_is_placed_in_the_models_code(through: Any) -> None:
+def test_a_call_that_fails_in_a_pools_thread_is_named_and_placed_in_the_models_code(through: Any) -> None:
     def model(x: torch.Tensor) -> Any:
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(through, x, x).result()
+            return pool.submit(through, torch.relu(x), torch.ones(2, 3)).result()
 
     refused = caught(model, torch.ones(2, 3))
     assert refused.partial_trace is not None
     failure = refused.partial_trace.failure
     assert failure is not None
-    assert failure.call is None
     assert failure.user_place is not None
     assert failure.user_place.file == __file__
     assert str(failure.user_place) in str(refused)
+    call = failure.call
+    assert call is not None
+    assert failure.is_of_call
+    assert call.function == "torch.matmul"
+    assert [tensor.shape for tensor in call.tensors] == [(2, 3), (2, 3)]
+    assert [op.label for op in refused.partial_trace.ops if not op.is_output] == ["input_1", "relu_1_1"]
+    assert "torch.matmul" in str(refused)
+
+
+def test_a_call_of_a_thread_is_named_where_the_model_makes_another_error_of_its() -> None:
+    class Own(Exception):
+        pass
+
+    def model(x: torch.Tensor) -> Any:
+        y = torch.relu(x)
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                return pool.submit(torch.mm, y, y).result()
+            except RuntimeError as error:
+                raise Own("in a thread") from error
+
+    refused = caught(model, torch.ones(2, 3))
+    assert refused.partial_trace is not None
+    failure = refused.partial_trace.failure
+    assert failure is not None
+    assert failure.call is not None
+    assert (failure.call.function, failure.is_of_call) == ("torch.mm", False)
+    assert failure.error_message == "in a thread"
+
+
+def test_a_call_of_a_thread_that_failed_and_was_recovered_from_is_no_failure() -> None:
+    def model(x: torch.Tensor) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.mm, x, x).exception() is not None
+        return torch.relu(x) if len(x) < 3 else torch.mm(x, x.T.exp().T)
+
+    assert tl.trace(model, torch.ones(2, 3)).failure is None
+    refused = caught(model, torch.ones(3, 2))
+    assert refused.partial_trace is not None
+    assert refused.partial_trace.failure.call.tensors[1].shape == (3, 2)  # type: ignore[union-attr]  # it failed
+    assert refused.partial_trace.ops.labels[-1] != "relu_1_1"

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import gc
+import queue
 import sys
 import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +20,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens.capture import model as instrumented
 from torchlens.capture.wrap import Wrappers, wrappers
+from torchlens.tracing import turns
 from torchlens.undoing import undo
 
 NAMES = ("relu", "tanh", "add", "compile")
@@ -437,6 +441,83 @@ def test_a_capture_in_a_thread_that_a_captured_forward_waits_for_is_refused(act:
     assert torch.equal(found[1], torch.ones(2))
     assert threading.Thread.start is start
     assert in_thread(small)[0].num_ops == 3
+
+
+def test_a_capture_in_work_that_a_captured_forward_gives_to_a_pool_is_refused() -> None:
+    found: list[Any] = []
+    submit = ThreadPoolExecutor.submit
+
+    def again(pool: ThreadPoolExecutor) -> Any:
+        return pool.submit(small).exception()
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(int).result()  # its threads were there before
+
+        def model(x: Tensor) -> Tensor:
+            found.append(pool.submit(small).exception())
+            found.append(pool.submit(again, pool).result())
+            return torch.relu(x)
+
+        assert tl.trace(model, torch.ones(2)).status == "complete"
+        assert [one.code for one in found] == ["reentrant_trace"] * 2
+        assert ThreadPoolExecutor.submit is submit
+        assert pool.submit(small).result().num_ops == 3
+
+
+def test_work_that_outlives_the_capture_that_gave_it_waits_for_its_turn_as_any_other() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def late() -> tl.Trace:
+        assert begun.wait(30)
+        go_on.set()
+        return small()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()
+        given: list[Any] = []
+        blocked = threading.Event()
+        pool.submit(blocked.wait, 30)
+
+        def gives(x: Tensor) -> Tensor:
+            given.append(pool.submit(late))
+            return torch.relu(x)
+
+        def other(x: Tensor) -> Tensor:
+            blocked.set()
+            begun.set()
+            assert go_on.wait(30)
+            return torch.relu(x)
+
+        tl.trace(gives, torch.ones(2))
+        assert tl.trace(other, torch.ones(2)).status == "complete"
+        assert given[0].result(30).num_ops == 3
+
+
+def test_a_long_wait_for_another_capture_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LONG_WAIT", 0.05)
+    asked: queue.Queue[Any] = queue.Queue()
+    answers: queue.Queue[Any] = queue.Queue()
+
+    def work() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                answers.put(asked.get()())
+            except tl.errors.TorchLensWarning as told:
+                answers.put(told)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    def model(x: Tensor) -> Tensor:
+        asked.put(small)
+        answer = answers.get(timeout=30)
+        assert answer.code == "capture_waits"
+        assert answer.fields["owner"] == threading.current_thread().name
+        return torch.relu(x)
+
+    assert tl.trace(model, torch.ones(2)).status == "complete"
+    thread.join(30)
 
 
 def test_a_capture_in_another_thread_is_waited_for() -> None:

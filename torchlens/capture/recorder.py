@@ -820,13 +820,25 @@ class Recorder:
             return
         with contextlib.suppress(AttributeError, TypeError):
             error._torchlens_capture = self.number  # type: ignore[attr-defined]  # a mark of ours
+        self._tell_raised(function, args, kwargs, error, start, _getframe(2), self.call)
+
+    def _tell_raised(
+        self,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        error: BaseException,
+        start: int,
+        frame: Any,
+        call: int,
+    ) -> None:
         inputs: list[int] = []
         template, named = self.take(args, kwargs, inputs, [])
         self.writer.append(
             OpRaised(
                 function=self._function(function),
-                site=self.sites.at(_getframe(2)),
-                call=self.call,
+                site=self.sites.at(frame),
+                call=call,
                 args=template,
                 kwargs=named,
                 inputs=tuple(inputs),
@@ -1042,6 +1054,10 @@ class Recorder:
         heard.depth += 1
         try:
             result = function.original(*args, **kwargs)
+        except BaseException as error:
+            if heard.failed is None or heard.failed.error is not error:  # else an inner call of it has told
+                heard.failed = Failed(error, function, args, kwargs, monotonic_ns(), _getframe(1), self.call)
+            raise
         finally:
             heard.depth -= 1
         if heard.depth:
@@ -1059,6 +1075,19 @@ class Recorder:
                 if self.value_of(tensor) is None:
                     self._strays[id(tensor)] = Stray(ref(tensor), function.func_name, heard.name, tuple(inputs))
         return result
+
+    def tell_failed_elsewhere(self, error: BaseException) -> None:
+        """Tell of the call of another thread that raised what the forward ends with, or what that was made of."""
+        failed = {id(heard.failed.error): heard.failed for heard in self._elsewhere.values() if heard.failed}
+        for one in causes(error):
+            if id(one) in failed:
+                # An operand that is met only now may be where to leave the forward, which has ended.
+                with compat.NoTorchFunction(), contextlib.suppress(Halt):
+                    found = failed[id(one)]
+                    self._tell_raised(
+                        found.function, found.args, found.kwargs, one, found.start, found.frame, found.call
+                    )
+                return
 
     def tell_of_others(self) -> None:
         """Tell of the calls of other threads, now that the forward has ended."""
@@ -1399,23 +1428,46 @@ class Recorder:
         self._parameter_sources.clear()
         self._params.clear()
         self._strays.clear()
+        self._elsewhere.clear()
         self._node_values.clear()
 
 
 class Elsewhere:
     """What one thread other than the forward's has called."""
 
-    __slots__ = ("depth", "functions", "name", "num_calls")
+    __slots__ = ("depth", "failed", "functions", "name", "num_calls")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.depth = 0  # of calls inside each other; the outermost one counts
         self.num_calls = 0
+        self.failed: Failed | None = None  # the last call that raised
         self.functions: dict[str, int] = {}
 
     def count(self, qualname: str) -> None:
         self.num_calls += 1
         self.functions[qualname] = self.functions.get(qualname, 0) + 1
+
+
+class Failed(NamedTuple):
+    """A call of another thread that raised."""
+
+    error: BaseException
+    function: Function
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    start: int
+    frame: Any  # where it was made
+    call: int  # the module call that ran in the forward's thread
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, what it was raised from or while handling, and so on, each once."""
+    met: dict[int, BaseException] = {}
+    while error is not None and id(error) not in met:
+        met[id(error)] = error
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class Stray(NamedTuple):

@@ -99,10 +99,7 @@ class Failure:
 
     @property
     def user_place(self) -> Place | None:
-        """The innermost line outside installed packages and Python's library; that which raised where all are inside.
-
-        It is what is known of a call that failed in a pool's thread, which is not recorded.
-        """
+        """The innermost line outside installed packages and Python's library; ``place`` where all are inside."""
         return innermost_own(self.places, lambda place: place.file)
 
     @property

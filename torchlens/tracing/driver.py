@@ -233,6 +233,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 writer.append(ForwardRaised(exception=kind, message=problem_of(given_up.why)))
             except Exception as error:  # noqa: BLE001  # whatever the model raises is the caller's to see
                 captured.error = error
+                recorder.tell_failed_elsewhere(error)
                 _tell_way(recorder, error)
                 writer.append(ForwardRaised(exception=path_of(type(error)), message=message_of(error)))
             except BaseException as error:

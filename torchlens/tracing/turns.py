@@ -1,7 +1,8 @@
 """One capture at a time in a process, since it has one set of wrappers.
 
-A thread waits for the capture of another one. Not where it would wait for itself: within a capture of its own, or in
-a thread that a captured forward has started and may be waiting for.
+A thread waits for the capture of another one. Not where it would wait for itself: within a capture of its own, in a
+thread that a captured forward has started, or in work that it has handed to a pool, and may be waiting for. Which way
+work comes to a thread cannot always be known (a queue, a pool of another kind); so a long wait says that it is one.
 """
 
 from __future__ import annotations
@@ -9,16 +10,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
-from torchlens.errors import CaptureError
+from torchlens.capture.callsite import OWN_CODE
+from torchlens.errors import CaptureError, TorchLensWarning
 
 __all__ = ["Starts", "is_free", "is_within", "leave_child", "turn"]
 
+LONG_WAIT: Final = 30.0
+"""Seconds after which a thread that waits for its turn says so, once."""
+
 _running = threading.Lock()
 _owner: int | None = None
-_started: dict[int, threading.Thread] = {}  # by id, the threads that the forward started, and those started by them
+_turn = 0  # counts them
+_started: dict[int, threading.Thread] = {}  # by id, those that the forward started or gave work, and so on from those
 
 
 def is_free() -> bool:
@@ -27,7 +35,7 @@ def is_free() -> bool:
 
 
 def is_within() -> bool:
-    """Whether this thread is the one of the running capture, or one that its forward has started."""
+    """Whether this thread is the one of the running capture, or one that its forward has started or given work."""
     ours = _owner == threading.get_ident() or id(threading.current_thread()) in _started
     return ours and _running.locked()  # who was interrupted at the end of its turn may have left its name
 
@@ -39,23 +47,45 @@ def turn() -> Iterator[None]:
     Raises:
         CaptureError: ``reentrant_trace``, where that would be to wait for oneself.
     """
-    global _owner
+    global _owner, _turn
     if is_within():
         mine = _owner == threading.get_ident()
         raise CaptureError(
             code="reentrant_trace",
             problem="a capture is already running in this thread"
             if mine
-            else "a forward that is being captured has started this thread, and may be waiting for it",
+            else "a forward that is being captured has started this thread or its work, and may be waiting for it",
             remedy="let the outer capture finish, or call the model without capturing it",
         )
+    if not is_free():
+        wait_or_tell()
     with _running:
         try:
             _owner = threading.get_ident()
+            _turn += 1
             yield
         finally:
             _owner = None
             _started.clear()
+
+
+def wait_or_tell() -> None:
+    """Wait for the running capture, and warn where that is long: it may be waiting for this thread."""
+    if _running.acquire(timeout=LONG_WAIT):
+        _running.release()
+        return
+    owner = next((thread.name for thread in threading.enumerate() if thread.ident == _owner), "another thread")
+    warnings.warn(
+        TorchLensWarning(
+            code="capture_waits",
+            problem=f"thread {threading.current_thread().name!r} has waited {LONG_WAIT:.0f} s for the capture that "
+            f"runs in {owner!r}",
+            remedy="if that forward waits for what this thread does, neither will end: capture before or after it, or "
+            "call the model without capturing it",
+            owner=owner,
+        ),
+        stacklevel=5,
+    )
 
 
 def leave_child() -> None:
@@ -66,25 +96,51 @@ def leave_child() -> None:
 
 
 class Starts:
-    """While it is installed, threads that the forward starts are noted; ``restore`` ends that."""
+    """While it is installed, threads that the forward starts are noted, and those of pools while they do its work."""
 
     def __init__(self) -> None:
-        self._original: Callable[[threading.Thread], None] | None = None
+        self._start: Callable[[threading.Thread], None] | None = None
+        self._submit: Any = None
 
     def install(self) -> None:
-        self._original = original = threading.Thread.start
+        self._start = plain_start = threading.Thread.start
+        plain_submit: Any = ThreadPoolExecutor.submit
+        self._submit = plain_submit
 
         def start(thread: threading.Thread) -> Any:
             if is_within():
                 _started[id(thread)] = thread
-            return original(thread)
+            return plain_start(thread)
 
-        _put(functools.wraps(original)(start))
+        def submit(pool: ThreadPoolExecutor, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if is_within():
+                fn = functools.partial(_given, fn, _turn)
+            return plain_submit(pool, fn, *args, **kwargs)
+
+        _put(functools.wraps(plain_start)(start), functools.wraps(plain_submit)(submit))
 
     def restore(self) -> None:
-        if self._original is not None:
-            _put(self._original)
+        if self._start is not None and self._submit is not None:
+            _put(self._start, self._submit)
 
 
-def _put(start: Callable[[threading.Thread], None]) -> None:
-    threading.Thread.start = start  # type: ignore[assignment, method-assign]  # a method of ours for the length of a capture
+def _given(fn: Callable[..., Any], number: int, /, *args: Any, **kwargs: Any) -> Any:
+    """Do what the forward of a turn has given to a pool. Work that outlives its turn is nobody's."""
+    thread = threading.current_thread()
+    is_new = number == _turn and not is_free() and id(thread) not in _started
+    if is_new:
+        _started[id(thread)] = thread
+    try:
+        return fn(*args, **kwargs)
+    finally:
+        if is_new:
+            _started.pop(id(thread), None)
+
+
+OWN_CODE.add(_given.__code__)
+
+
+def _put(start: Callable[[threading.Thread], None], submit: Any) -> None:
+    """Methods of ours for the length of a capture, or the originals."""
+    threading.Thread.start = start  # type: ignore[assignment, method-assign]  # as said
+    ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]  # as said
