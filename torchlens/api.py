@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -137,6 +138,7 @@ def trace(
     held = journal_of(journal) if storage is None else new_journal(storage, journal)
     captured = _captured(held, request)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
+    _follow_backwards(made, captured)
     _raise_what_ended(captured, made, request)
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
@@ -271,6 +273,13 @@ def _captured(held: Journal, request: Request) -> driver.Captured:
         raise
     held.lend(captured.stream, captured.handles)
     return captured
+
+
+def _follow_backwards(made: Trace, captured: driver.Captured) -> None:
+    """Have the trace know of its backward passes, and what they hold let go of with it."""
+    made.diary = captured.backwards
+    if captured.backwards is not None:
+        weakref.finalize(made, captured.backwards.disarm).atexit = False
 
 
 def _raise_what_ended(captured: driver.Captured, made: Trace, request: Request) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
@@ -76,6 +76,14 @@ DispatchMode: Final = torch.utils._python_dispatch.TorchDispatchMode
 """A context whose ``__torch_dispatch__`` is asked for every operator that the dispatcher runs on this thread."""
 
 
+class QuickMode(DispatchMode):  # type: ignore[misc, valid-type]  # a class that is bound above
+    """A dispatch mode at whose first operator torch does not import its compiler, which takes seconds."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
 def dispatch_modes() -> Iterator[Any]:
     """The dispatch modes of the user's that are on in this thread, outermost first."""
     for position in range(torch._C._len_torch_dispatch_stack()):
@@ -102,6 +110,78 @@ def without_mode(mode: Any) -> Iterator[None]:
 running_node: Final[Callable[[], Any]] = torch._C._current_autograd_node
 """The autograd node that the engine is executing on this thread; None outside it."""
 
+ENGINE_CALL: Final = "_engine_run_backward"
+"""The function through which torch's Python code runs the autograd engine."""
+
+ENGINE_CALLERS: Final[tuple[Any, ...]] = tuple(
+    module for module in (torch.autograd, torch.autograd.graph) if hasattr(module, ENGINE_CALL)
+)
+"""The modules that call it by a name of theirs."""
+
+running_task: Final[Callable[[], int]] = torch._C._current_graph_task_id
+"""Number of the engine's graph task on this thread, one for each run in the process; -1 outside the engine."""
+
+call_when_drained: Final[Callable[[Callable[[], None]], None] | None] = getattr(
+    torch.autograd.Variable._execution_engine, "queue_callback", None
+)
+"""Has the running engine call a function when it has drained; it does not where the run fails."""
+
+_is_batched: Final[Callable[[Tensor], bool]] = torch._C._functorch.is_legacy_batchedtensor
+_is_wrapped: Final[Callable[[Tensor], bool]] = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+def is_transient(tensor: Tensor) -> bool:
+    """Whether the tensor lives only as long as a transform that runs: ``torch.func``, or batched gradients."""
+    return _is_batched(tensor) or _is_wrapped(tensor)
+
+
+def sequence_of(node: Any) -> int:
+    """Number of an autograd node on the thread that made it: a node is made after those that its inputs come from."""
+    return int(node._sequence_nr())
+
+
+def accelerator_memory() -> tuple[int, int] | None:
+    """Bytes that are allocated on the CUDA device in use, and the most that ever were; None while there is none."""
+    if not torch.cuda.is_initialized():
+        return None
+    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
+
+
+GATHERER: Final[Any] = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]  # torch's stub lacks it
+"""The class of the autograd nodes that gather the gradient of a leaf."""
+
+
+def leaf_of(node: Any) -> Tensor | None:
+    """The leaf whose gradient an autograd node gathers; None for any other node."""
+    return node.variable if type(node) is GATHERER else None
+
+
+def likes_of(node: Any) -> list[tuple[tuple[int, ...], str, str]]:
+    """Shape, dtype and device of each output of an autograd node."""
+    return [
+        (tuple(told.shape), str(told.dtype).removeprefix("torch."), str(told.device)) for told in node._input_metadata
+    ]
+
+
+def is_python_node(kind: type) -> bool:
+    """Whether a class of autograd nodes is that of an ``autograd.Function``."""
+    return issubclass(kind, torch._C._FunctionBase)
+
+
+def given_seeds(caller: FrameType) -> tuple[Any, ...] | None:
+    """What the caller of ``torch.autograd.backward`` or ``grad`` gave as gradients of the roots, read from its frame.
+
+    None for an entry where torch makes ones; None for all where the frame is another function's.
+    """
+    name = _SEEDS.get(caller.f_code)
+    given = None if name is None else caller.f_locals.get(name)
+    if name is None or given is None:
+        return None if name is None else ()
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+
+_SEEDS: Final = {torch.autograd.backward.__code__: "grad_tensors", torch.autograd.grad.__code__: "grad_outputs"}
+
 MAX_TOUCHED_NODES: Final = 30_000
 """Freeing a chain of more than about 40,000 autograd nodes whose Python wrappers exist overflows the C
 stack (torch 2.13, 8 MiB); beyond this many, nodes are not looked at."""
@@ -122,6 +202,14 @@ def node_of(tensor: Tensor) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return None
+
+
+def is_leaf(tensor: Tensor) -> bool:
+    """Whether the tensor stands at the beginning of its graph; not where torch refuses to say."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False
 
 
 TELLS_SAVED: Final = hasattr(getattr(torch._C._autograd, "SavedTensor", None), "data")

@@ -2,12 +2,14 @@
 
 Rule   elements that are one in memory, as after ``expand`` or ``unfold``, are one in the copy: what takes 256 bytes
        as a view of a small tensor takes no more as a copy.
+       the autograd nodes of a copy of a saved tensor are marked as no part of the model's graph.
 Not    when a copy is made (capture/keeping.py), or its bytes (tensors.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 from torch import Tensor, nn
 
@@ -15,7 +17,16 @@ from torchlens import compat
 from torchlens.bits import countable
 from torchlens.tensors import one_of_each, overlaps, reach
 
-__all__ = ["copy_of", "each_element"]
+__all__ = ["copy_of", "each_element", "past_copies", "saved_copy"]
+
+MARK: Final = "torchlens: of a copy"
+"""Key in the metadata of the autograd nodes that exist only because a saved tensor was copied."""
+
+MARKED: Final[set[type]] = set()
+"""The classes of nodes that were marked so far; the metadata of others need not be looked at."""
+
+MOST_NODES: Final = 16
+"""More nodes than copying one tensor makes."""
 
 
 def copy_of(tensor: Tensor) -> Tensor:
@@ -37,6 +48,27 @@ def clone(tensor: Tensor) -> Tensor:
         return compat.clone(tensor)
     except NotImplementedError:  # a dtype of which torch only moves the bits
         return compat.clone(countable(tensor)).view(tensor.dtype)
+
+
+def saved_copy(tensor: Tensor) -> Tensor:
+    """As ``copy_of``, of a tensor that was saved: the nodes of the copy are no part of the model's graph."""
+    copy = copy_of(tensor)
+    if copy.requires_grad:
+        before, here = compat.node_of(tensor), compat.node_of(copy)
+        for _ in range(MOST_NODES):
+            if here is None or here is before or not here.next_functions:  # a leaf's node has none
+                break
+            here.metadata[MARK] = True
+            MARKED.add(type(here))
+            here = here.next_functions[0][0]
+    return copy
+
+
+def past_copies(node: Any, slot: int) -> tuple[Any, int]:
+    """The node and output that a saved tensor was copied from, where this is one of a copy; else these."""
+    while type(node) in MARKED and MARK in node.metadata:
+        node, slot = node.next_functions[0]
+    return node, slot
 
 
 def each_element(tensor: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:

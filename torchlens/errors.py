@@ -12,6 +12,7 @@ from projections.errors import EncodingError, NotYetKnown, SelectionError, Selec
 __all__ = [
     "AmbiguousOpLookupError",
     "AmbiguousReadError",
+    "BackwardRefused",
     "CaptureError",
     "CompatibilityError",
     "ConfigurationError",
@@ -24,6 +25,7 @@ __all__ = [
     "NotYetKnown",
     "PayloadUnavailableError",
     "ReplayRefused",
+    "RunCapabilityUnavailableError",
     "SaveBudgetExceededError",
     "SaveTransformError",
     "SelectionError",
@@ -81,6 +83,14 @@ class AmbiguousReadError(TorchLensError, ValueError):
 
 class PayloadUnavailableError(TorchLensError, RuntimeError):
     """A value existed, but is not here to be given."""
+
+
+class BackwardRefused(TorchLensError, RuntimeError):
+    """A backward pass cannot be run through a capture as asked."""
+
+
+class RunCapabilityUnavailableError(TorchLensError, RuntimeError):
+    """What was asked for runs the model or its graph, and this trace was read from a journal."""
 
 
 class ReplayRefused(TorchLensError, RuntimeError):

@@ -15,7 +15,7 @@ from weakref import ref
 from torch import Tensor, nn
 
 from torchlens import compat
-from torchlens.copying import copy_of
+from torchlens.copying import copy_of, saved_copy
 from torchlens.errors import PayloadUnavailableError
 from torchlens.tensors import contiguous_bytes
 
@@ -27,6 +27,14 @@ def made_of(value: int) -> int:
 
 _latest: tuple[list[ref[nn.Module]], list[ref[Tensor]]] = ([], [])
 """The references of the latest capture: an object has one that all share, so the next capture of a model makes none."""
+
+
+def release(nodes: dict[Any, int]) -> None:
+    """Let go of autograd nodes, the newest first: a deep graph freed from its oldest node overflows the stack."""
+    held = sorted(nodes, key=compat.sequence_of)
+    nodes.clear()
+    while held:
+        held.pop()
 
 
 class Watched(Protocol):
@@ -92,6 +100,16 @@ class Handles:
         """The parameter with this number; None once it is gone."""
         return self._parameters[number]() if number < len(self._parameters) else None
 
+    @property
+    def parameters(self) -> list[ref[Tensor]]:
+        """The parameters, by number."""
+        return self._parameters
+
+    @property
+    def copies(self) -> dict[int, Tensor]:
+        """Tensors that have no stored bytes and are no values, by payload number."""
+        return self._copies
+
     def buffer(self, number: int) -> Tensor | None:
         """What stands under the name of the buffer with this number now; None where its module is gone."""
         if number >= len(self._buffers):
@@ -125,7 +143,7 @@ class Handles:
                 value=value,
             )
         try:
-            return copy_of(tensor)
+            return saved_copy(tensor)
         except RuntimeError:  # torch refuses to say where a view that was written through stands on the graph
             return copy_of(compat.detach(tensor))
 
@@ -168,12 +186,9 @@ class Handles:
         return next(islice(self._nodes, number, None), None)
 
     def close(self) -> None:
-        """Let go of everything. Nodes go newest first: a deep graph freed from its oldest node overflows the stack."""
+        """Let go of everything."""
         self._pins.clear()
         self._functions = {}
         self._copies.clear()
         self._modules, self._parameters, self._buffers = [], [], []
-        nodes = list(self._nodes)
-        self._nodes.clear()
-        while nodes:
-            nodes.pop()
+        release(self._nodes)

@@ -32,6 +32,11 @@ def _later(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise unavailable(attribute.name)
 
 
+def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value is not None and not isinstance(value, bool):
+        raise unavailable("save_grads of a selector")
+
+
 def _invalid(
     attribute: attrs.Attribute[Any], problem: str, remedy: str, *, code: str = "option_value_invalid"
 ) -> ConfigurationError:
@@ -200,7 +205,9 @@ class CaptureOptions:
         save_arg_values: Keep what each torch call and module call was given, as it was then.
         save_rng_states: Keep the states of torch's random generators before each call.
         optimizer: Say of each parameter whether this optimizer steps it.
-        save_grads, backward_ready, replayable: Refused until gradients and replay are available.
+        save_grads: Which gradients backward passes keep: True those of every op and what each parameter gets, False and
+            None none.
+        backward_ready, replayable: Refused until they are available.
     """
 
     random_seed: int | None = attrs.field(default=None, validator=_seed)
@@ -216,7 +223,7 @@ class CaptureOptions:
     save_arg_values: bool = attrs.field(default=False, validator=_switch)
     save_rng_states: bool = attrs.field(default=False, validator=_switch)
     optimizer: Any = attrs.field(default=None, validator=_optimizer)
-    save_grads: Any = attrs.field(default=None, validator=_later)
+    save_grads: Any = attrs.field(default=None, validator=_gradients)
     backward_ready: bool = attrs.field(default=False, validator=_later)
     replayable: bool = attrs.field(default=False, validator=_later)
 

@@ -81,7 +81,7 @@ FIELDS: dict[str, str] = {
         capture_duration func_calls_duration overhead_duration total_flops_forward total_flops_backward
         total_macs_forward flops_by_op_type unknown_flop_ops compute_coverage total_activation_memory
         saved_activation_memory total_param_memory total_autograd_memory saved_gradient_memory autograd
-        has_backward_pass backward_ready inference_only health
+        backward capture_backward has_backward_pass backward_ready inference_only health
         as_of called_from check_metadata_invariants cleanup environment error events failure find_sites
         fingerprint is_cleaned_up is_partial journal journal_path name num_param_tensors_frozen
         num_param_tensors_trainable opened options save_request status stop_after summary tags to_pandas

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from journal.events import PayloadRef
 from torchlens import compat
 from torchlens.capture.budget import Budget
-from torchlens.copying import copy_of
+from torchlens.copying import copy_of, saved_copy
 from torchlens.handles import made_of
 from torchlens.tensors import copied_bytes, dense_bytes, reach
 
@@ -242,7 +242,7 @@ def connected_copy(tensor: Tensor) -> Tensor:
     try:
         if tensor.requires_grad and not torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
             with torch.enable_grad():
-                return copy_of(tensor)
-        return copy_of(tensor)
+                return saved_copy(tensor)
+        return saved_copy(tensor)
     except RuntimeError:  # torch refuses to say where a view made in no_grad mode stands on the graph
         return copy_of(compat.detach(tensor))

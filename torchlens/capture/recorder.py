@@ -80,7 +80,6 @@ _any_autocast_enabled = compat.any_autocast_enabled
 _storage_address = compat.storage_address
 _is_view = compat.is_view
 _function_mode_on = compat.function_mode_on
-MAX_TOUCHED_NODES: Final = compat.MAX_TOUCHED_NODES
 
 Parameter = nn.Parameter
 
@@ -174,8 +173,10 @@ class Recorder:
         "halt",
         "held",
         "keeper",
+        "leaves",
         "leaving",
         "left",
+        "most_nodes",
         "nodes",
         "number",
         "paused",
@@ -204,6 +205,8 @@ class Recorder:
         self.call = -1  # the innermost running module call
         self.stack: list[tuple[int, int]] = []  # (module, call) from the root inwards
         self.nodes: dict[Any, int] = {}
+        self.most_nodes = compat.MAX_TOUCHED_NODES
+        self.leaves: list[tuple[ref[Tensor], int]] = []  # described, with their values, and no parameters
         self.held: set[int] = set()  # values pinned until it is known whether they are wanted
         self.halt: Halt | None = None  # an input is where to leave the forward
         self._pending = writer.pending
@@ -503,11 +506,13 @@ class Recorder:
         requires_grad = tensor.requires_grad
         if requires_grad:
             nodes = self.nodes
-            node = compat.node_of(tensor) if len(nodes) < MAX_TOUCHED_NODES else None
+            node = compat.node_of(tensor) if len(nodes) < self.most_nodes else None
             if node is not None:
                 grad_fn = type(node).__name__
                 grad_slot = tensor.output_nr
                 grad_node = nodes.setdefault(node, len(nodes))
+            elif compat.is_leaf(tensor):
+                self._describe_leaf(tensor)
         kind = type(tensor)
         try:
             shape = tensor.shape
@@ -533,6 +538,12 @@ class Recorder:
             payload,
             None if kind is Tensor else path_of(kind),
         )
+
+    def _describe_leaf(self, tensor: Tensor) -> None:
+        """Remember a leaf that is no parameter, by which an autograd node will be known that gathers its gradient."""
+        value = self.value_of(tensor)
+        if value is not None and value >= 0:
+            self.leaves.append((ref(tensor), value))
 
     def _describe_odd(
         self,

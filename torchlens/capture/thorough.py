@@ -32,14 +32,20 @@ class Copies:
     Args:
         reserve: Gives the number of a payload that stays in this process.
         store: Stores bytes and gives their payload number, or None where the disk refuses; None without a disk.
+        held: Where tensors are held that have no stored bytes, by payload number.
     """
 
     __slots__ = ("held", "reserve", "store")
 
-    def __init__(self, reserve: Callable[[], int], store: Callable[[Any], int | None] | None) -> None:
+    def __init__(
+        self,
+        reserve: Callable[[], int],
+        store: Callable[[Any], int | None] | None,
+        held: dict[int, Tensor] | None = None,
+    ) -> None:
         self.reserve = reserve
         self.store = store
-        self.held: dict[int, Tensor] = {}  # by payload number, of what has no stored bytes
+        self.held = {} if held is None else held
 
     def keep(self, tensor: Tensor, *, own: bool) -> KeptTensor:
         """Keep a tensor as it is now; ``own`` where nobody else has its memory."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 import attrs
@@ -97,7 +98,7 @@ class CaptureOutcome:
 
 
 INSIDE: Final = frozenset(dir(View)) - {"events", "opened"} | frozenset(
-    ("alive", "known_of_values", "phase_of_end", "read", "records", "resolved", "values_looked_at")
+    ("alive", "known_of_values", "live_diary", "phase_of_end", "read", "records", "resolved", "values_looked_at")
 )
 """Names of a trace that are for other parts of the package, and in no ``dir``."""
 
@@ -404,6 +405,34 @@ class Trace(View):
     def autograd(self) -> TraceAutograd:
         """The records of its backward passes."""
         return TraceAutograd(self.alive())
+
+    def backward(self, loss: Any, *, save_grads: Any = None, **torch_kwargs: Any) -> Trace:
+        """Run ``loss.backward(**torch_kwargs)`` and record it as a backward pass of this capture.
+
+        Args:
+            loss: A tensor that was made from a value of this capture.
+            save_grads: Which gradients this pass keeps, in place of what the capture was asked for.
+            torch_kwargs: ``gradient``, ``retain_graph``, ``create_graph`` and ``inputs``, as torch takes them.
+
+        Raises:
+            BackwardRefused: ``loss_not_connected``, ``backward_inference_only``, ``backward_disarmed``.
+            ConfigurationError: ``loss_type_invalid``.
+            RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
+            JournalError: The journal refused what the pass had to say; the backward has run.
+        """
+        self.live_diary().backward(loss, save_grads, torch_kwargs)
+        return self
+
+    def capture_backward(self, *, save_grads: Any = None) -> AbstractContextManager[None]:
+        """A context in which every run of the autograd engine over this capture is recorded as asked for here.
+
+        Args:
+            save_grads: Which gradients the passes keep, in place of what the capture was asked for.
+
+        Raises:
+            TorchLensError: As ``backward``, without what is said of a loss.
+        """
+        return self.live_diary().capture_backward(save_grads)
 
     @property
     def has_backward_pass(self) -> bool:

@@ -7,7 +7,8 @@ events were appended, the next read folds those and nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from journal import Journal
@@ -17,7 +18,13 @@ from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
 from projections.syntax import Syntax
 from torchlens import collector
-from torchlens.errors import CompatibilityError, PayloadUnavailableError, TorchLensError, TraceCleanedUpError
+from torchlens.errors import (
+    CompatibilityError,
+    PayloadUnavailableError,
+    RunCapabilityUnavailableError,
+    TorchLensError,
+    TraceCleanedUpError,
+)
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
@@ -78,6 +85,14 @@ class LiveDiary(Protocol):
 
     def disarm(self) -> None:
         """Close what is open and hear of no further pass. Twice is nothing."""
+        ...
+
+    def backward(self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any]) -> None:
+        """Run ``loss.backward(**torch_kwargs)`` as a pass of the capture; see ``Trace.backward``."""
+        ...
+
+    def capture_backward(self, save_grads: Any) -> AbstractContextManager[None]:
+        """A context in which runs of the engine are passes that were asked for; see ``Trace.capture_backward``."""
         ...
 
 
@@ -152,6 +167,21 @@ class View(ABC):
         """The stream's own first event: when, by which version and where it was written."""
         self.require_open()
         return self.journal.streams()[self.stream].opened
+
+    def live_diary(self) -> LiveDiary:
+        """What records backward passes.
+
+        Raises:
+            RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
+        """
+        self.require_open()
+        if self.diary is None:
+            raise RunCapabilityUnavailableError(
+                code="run_capability_unavailable",
+                problem="this trace was read from a journal, and the autograd graph lived with the capturing process",
+                remedy="capture the model again, and run the backward there",
+            )
+        return self.diary
 
     def require_open(self) -> None:
         if self.projector is None:

@@ -43,6 +43,9 @@ from journal.events import (
 from journal.protocol import Journal, StreamWriter
 from projections.selector import Selector
 from torchlens import collector, compat
+from torchlens.backward.diary import Capture
+from torchlens.backward.policy import policy_of
+from torchlens.backward.triggers import Backwards
 from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
 from torchlens.capture.changing import ChangingKeeper
@@ -88,6 +91,7 @@ class Captured:
 
     stream: StreamId
     handles: Handles
+    backwards: Backwards | None = None  # None where the capture did not come to its end
     output: Any = None
     error: Exception | None = None  # what the model raised
     refusal: JournalError | None = None  # what the journal could not take
@@ -196,6 +200,8 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
     copies = Copies(writer.reserve, None if journal.path is None else writer.store)
     recorder = _recorder(writer, keeper, plan, options, copies)
+    if options.save_grads:
+        recorder.most_nodes = sys.maxsize  # asked for explicitly: every node is looked at
     handles = Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions, copies.held)
     captured = Captured(writer.stream, handles)
     _tell_source(recorder, described, request)
@@ -247,11 +253,28 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
         for event in saved_for_backward(recorder.nodes, recorder.first_node):
             writer.append(event)
     _settle(journal, writer, recorder, plan, captured)
+    captured.backwards = _backwards(journal, writer.stream, recorder, handles, options)
     captured.kept_any = keeper.kept_any
     captured.given_up = recorder.leaving
     keeper.let_go()
     plan.let_go()
     return captured
+
+
+def _backwards(
+    journal: Journal, stream: StreamId, recorder: Recorder, handles: Handles, options: CaptureOptions
+) -> Backwards:
+    """What will record the backward passes of a capture whose forward has ended."""
+    nodes, first = recorder.nodes, recorder.first_node
+    left = Capture(journal, stream, nodes, first, handles.parameters, recorder.leaves, handles.copies)
+    without = None
+    if options.inference_only:
+        without = "it was captured with inference_only=True"
+    elif compat.inference_enabled():
+        without = "it was captured under torch.inference_mode()"
+    elif not compat.grad_enabled():
+        without = "it was captured under torch.no_grad()"
+    return Backwards(left, policy_of(options.save_grads), is_standing=bool(options.save_grads), without_graph=without)
 
 
 def _keeper(writer: StreamWriter, request: Request, *, on_disk: bool) -> Keeper:

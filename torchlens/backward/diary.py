@@ -1,0 +1,523 @@
+"""The writing side of one live capture's backward passes: its nodes, their hooks, its open passes, its writer.
+
+Rule   a node is numbered when it is first seen, on from those of the forward, and told once.
+       The stream is open for appending while a pass is not finalized; passes that overlap share its writer.
+       A run that was not announced (compiled or scripted code, an operator, C++) is noticed by the first node that
+       fires under a graph task not met before; the engine is asked to tell its end, and what comes next shows it too.
+Not    which captures a run belongs to (engine.py), or the steps of a close (closing.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from time import monotonic_ns
+from typing import Any, Final, TypeAlias
+from weakref import ref
+
+import attrs
+from torch import Tensor
+
+from journal import Journal
+from journal.events import (
+    At,
+    EngineEntered,
+    Frame,
+    GradientKept,
+    GraphNode,
+    NodesFound,
+    PassOpened,
+    PayloadRef,
+    StreamId,
+    Trigger,
+)
+from journal.events.backward import TensorLike
+from journal.lifecycle import PassStep
+from journal.protocol import StreamWriter
+from torchlens import compat
+from torchlens.backward.closing import Pass, is_inside
+from torchlens.backward.hooks import Handle, Run, hook
+from torchlens.backward.making import made_by
+from torchlens.backward.policy import Policy
+from torchlens.backward.walking import Edge, Edges, Walk, kind_of
+from torchlens.capture.thorough import Copies
+from torchlens.copying import clone, copy_of
+from torchlens.handles import release
+from torchlens.tensors import DTYPE_WORD
+from torchlens.tracing import turns
+
+__all__ = ["Asked", "Capture", "Diary", "Request", "like_of"]
+
+FOUND: Final = NodesFound.type_id
+
+NODES_TOGETHER: Final = 1024
+"""Nodes that one event tells of."""
+
+Root: TypeAlias = "tuple[Edge | None, TensorLike]"
+
+
+@attrs.frozen(eq=False)
+class Capture:
+    """What the forward of a capture left that its backward passes go on from.
+
+    Attributes:
+        journal: Where its stream is.
+        stream: Its number.
+        nodes: Number of each autograd node of a value of the forward; those that are found later join them.
+        first_node: Sequence number that the first node of the forward could have.
+        parameters: The parameters, by number.
+        leaves: Other leaves that the forward met, with their value numbers.
+        held: Tensors that have no stored bytes, by payload number.
+    """
+
+    journal: Journal
+    stream: StreamId
+    nodes: dict[Any, int]
+    first_node: int
+    parameters: Sequence[ref[Tensor]]
+    leaves: Sequence[tuple[ref[Tensor], int]]
+    held: dict[int, Tensor]
+
+
+@attrs.frozen(eq=False)
+class Asked:
+    """What a verb of a trace said of the runs that it is about to start."""
+
+    trigger: Trigger
+    frame: Frame | None
+    policy: Policy | None  # in place of the standing one
+
+
+@attrs.frozen(eq=False)
+class Request:
+    """A run of the engine as it was asked for, for every capture that it belongs to."""
+
+    roots: Sequence[Root]
+    seeds: tuple[TensorLike | None, ...]
+    inputs: Sequence[Edge | None] | None
+    retain_graph: bool
+    create_graph: bool
+    accumulates: bool
+    is_transient: bool  # its gradients live only while a transform runs
+
+
+class Diary:
+    """One capture's writing side.
+
+    Args:
+        capture: What its forward left.
+        policy: Which gradients passes keep unless they are asked otherwise.
+        is_standing: Whether the nodes of the forward are hooked from now on, so that no run goes by unnoticed.
+    """
+
+    def __init__(self, capture: Capture, policy: Policy, *, is_standing: bool) -> None:
+        self.capture = capture
+        self.nodes = capture.nodes
+        self.num_op_nodes = len(capture.nodes)
+        self.policy = policy
+        self.is_standing = is_standing
+        self.is_armed = True
+        self.refusal: Exception | None = None  # why nothing more is recorded
+        self.tasks: dict[int, Run] = {}
+        self.passes: dict[int, Pass] = {}  # those that are not finalized, by number
+        self.lock = threading.RLock()
+        self._count = 0
+        self._waiting: list[Pass] = []  # opened, and none of their nodes has fired
+        self._told: set[int] = set()
+        self._made: set[int] = set()
+        self._standing: dict[int, tuple[Handle, Handle]] = {}
+        self._hooks: dict[int, tuple[Handle, Handle]] = {}  # of nodes that are hooked while passes are open
+        self._parameters: dict[int, int] | None = None
+        self._leaves = {number: held for held, number in capture.leaves}
+        self._writer: StreamWriter | None = None
+        if is_standing:
+            for node, number in capture.nodes.items():
+                self._standing[number] = hook(node, number, self.tasks, ref(self), is_leaf=False)
+
+    # -- which nodes are its own
+
+    def made(self, node: Any) -> bool:
+        """Whether the node came to be in the forward, or in a pass of this capture."""
+        number = self.nodes.get(node)
+        if number is None:
+            return False
+        if number < self.num_op_nodes:
+            return compat.made_since(node, self.capture.first_node)
+        return number in self._made
+
+    def is_running(self, task: int) -> Pass | None:
+        """The open pass that runs under this graph task, or that is taken to: of this thread, and none has fired."""
+        for each in reversed(self.passes.values()):
+            if each.is_open and each.task == task:
+                return each
+        thread = threading.get_ident()
+        for each in reversed(self._waiting):
+            if each.is_open and each.thread == thread:
+                self._enter(each, task)
+                return each
+        return None
+
+    # -- opening
+
+    def open(self, asked: Asked, request: Request, nodes: Iterable[Any], walk: Walk, parent: Pass | None) -> Pass:
+        """Open a pass over nodes that a walk has reached, and hook them.
+
+        Raises:
+            JournalError: The stream cannot be appended to.
+        """
+        with self.lock:
+            self.close_unannounced()
+            found = list(nodes)
+            number_of = self.number(found)
+            policy = asked.policy or self.policy
+            opened = self._begin(asked, policy, request, parent, number_of)
+            opened.entries = frozenset(
+                [number_of[edge[0]] for edge, _ in request.roots if edge is not None and edge[0] in number_of]
+            )
+            if request.create_graph:
+                opened.run.sequences = {}
+                opened.sequences = (compat.sequence_number(), 0)
+            self._tell_and_hook(opened, policy, found, walk)
+            self._waiting.append(opened)
+            return opened
+
+    def _begin(
+        self,
+        asked: Asked,
+        policy: Policy,
+        request: Request | None,
+        parent: Pass | None,
+        number_of: dict[Any, int],
+        task: int | None = None,
+    ) -> Pass:
+        def numbers(edge: Edge | None) -> tuple[int, int] | None:
+            number = None if edge is None else number_of.get(edge[0], self.nodes.get(edge[0]))
+            return None if edge is None or number is None else (number, edge[1])
+
+        inputs = None if request is None else request.inputs
+        writer = self._writing()
+        number = self._count
+        at = writer.append(
+            PassOpened(
+                pass_number=number,
+                trigger=asked.trigger,
+                frame=asked.frame,
+                policy=policy.text,
+                parent=None if parent is None else parent.number,
+                thread=threading.current_thread().name,
+                task=task,
+                roots=() if request is None else tuple((numbers(edge), like) for edge, like in request.roots),
+                seeds=() if request is None else request.seeds,
+                inputs=None if inputs is None else tuple(map(numbers, inputs)),
+                retain_graph=request is not None and request.retain_graph,
+                create_graph=request is not None and request.create_graph,
+                accumulates=request is None or request.accumulates,
+            )
+        )
+        self._count += 1
+        keep = nothing_kept if request is not None and request.is_transient else self._keep(writer)
+        run = Run(number, writer.pending, writer.chunk_size, writer.flush, keep)
+        made = self.passes[number] = Pass(run, writer, at, asked.trigger, parent)
+        return made
+
+    def _writing(self) -> StreamWriter:
+        """The open writer of the stream."""
+        if self._writer is None:
+            self._writer = self.capture.journal.continue_stream(self.capture.stream)
+            self._writer.is_patient = True  # a full disk is no reason to fail a backward
+        return self._writer
+
+    def _keep(self, writer: StreamWriter) -> Callable[[Run, Tensor], PayloadRef | None]:
+        """How a gradient is kept."""
+        held, reserve = self.capture.held, writer.reserve
+        if self.capture.journal.path is None:
+
+            def keep_here(run: Run, gradient: Tensor) -> PayloadRef:
+                number = reserve()
+                held[number] = own_copy(gradient)
+                return (number, 0, None)
+
+            return keep_here
+
+        copies = Copies(reserve, writer.store, held)
+
+        def store(run: Run, gradient: Tensor) -> PayloadRef | None:
+            if not gradient.is_cpu:  # to wait for it now would stop the engine
+                run.waiting.append((writer.next_at(), own_copy(gradient)))
+                return None
+            return copies.keep(compat.detach(gradient), own=False)[0]
+
+        return store
+
+    def number(self, found: Iterable[Any]) -> dict[Any, int]:
+        """Number of each node, new ones in this order."""
+        nodes = self.nodes
+        made: dict[Any, int] = {}
+        for node in found:
+            number = nodes.get(node)
+            if number is None:
+                number = nodes[node] = len(nodes)
+            made[node] = number
+        return made
+
+    def _tell_and_hook(self, opened: Pass, policy: Policy, found: Sequence[Any], walk: Walk) -> None:
+        """Tell of the nodes that were not told before, and hook those that are not hooked."""
+        run, nodes, told = opened.run, self.nodes, self._told
+        rows = [self.row(node, walk.edges[node]) for node in found]
+        new = [row for row in rows if row[0] not in told]
+        parts = range(0, len(new), NODES_TOGETHER)
+        for start in parts or (range(1) if walk.is_cut else ()):
+            is_last = start + NODES_TOGETHER >= len(new)
+            part = tuple(new[start : start + NODES_TOGETHER])
+            run.pending.append((FOUND, monotonic_ns(), run.number, part, walk.is_cut and is_last))
+        told.update([row[0] for row in new])
+        run.kept.update(policy.kept_at(rows, self.num_op_nodes, run.number))
+        standing, hooks, tasks, held = self._standing, self._hooks, self.tasks, ref(self)
+        for node, row in zip(found, rows, strict=True):
+            number = row[0]
+            if number not in standing and number not in hooks:
+                hooks[number] = hook(node, nodes[node], tasks, held, is_leaf=row[6] is None)
+
+    def row(self, node: Any, edges: Edges) -> GraphNode:
+        """A node as events have it."""
+        nodes = self.nodes
+        name, qualname, is_python = kind_of(node)
+        sequence: int | None = compat.sequence_of(node)
+        leaf = None
+        if sequence == compat.ACCUMULATION:
+            sequence, leaf = None, self._leaf(node)
+        numbered: list[tuple[int, int] | None] = []
+        for edge in edges:
+            number = None if edge is None else nodes.get(edge[0])
+            numbered.append(None if edge is None or number is None else (number, edge[1]))
+        return (nodes[node], name, qualname, is_python, tuple(numbered), leaf, sequence)
+
+    def _leaf(self, node: Any) -> int | None:
+        """The leaf that a node gathers the gradient of."""
+        leaf = compat.leaf_of(node)
+        if leaf is None:
+            return None
+        parameters = self.capture.parameters
+        if self._parameters is None:
+            here = [held() for held in parameters]
+            self._parameters = {id(found): number for number, found in enumerate(here) if found is not None}
+        number = self._parameters.get(id(leaf))
+        if number is not None and parameters[number]() is leaf:
+            return -1 - number
+        return next((value for value, held in self._leaves.items() if held() is leaf), None)
+
+    # -- while the engine runs
+
+    def entered(self, task: int, node: int) -> Run | None:
+        """The run of a graph task not met before, whose node ``node`` fires first."""
+        with self.lock:
+            known = self.tasks.get(task)
+            if known is not None or not self.is_armed:
+                return known
+            opened = self._expected(node)
+            if opened is not None:
+                return self._enter(opened, task)
+            if not self.is_standing or turns.is_within():  # what a captured forward runs is part of it
+                return None
+            return self._unannounced(task)
+
+    def _expected(self, node: int) -> Pass | None:
+        """The pass that waits for its first node: this thread's or, in a thread of the engine's, one that begins so."""
+        waiting = [each for each in self._waiting if each.is_open]
+        thread = threading.get_ident()
+        ours = [each for each in waiting if each.thread == thread]
+        if ours:
+            return ours[-1]
+        if not isinstance(threading.current_thread(), threading._DummyThread):  # a thread of the engine's is one
+            return None
+        return next((each for each in waiting if node in each.entries), waiting[0] if len(waiting) == 1 else None)
+
+    def _enter(self, opened: Pass, task: int) -> Run:
+        opened.task = task
+        self._waiting.remove(opened)
+        self.tasks[task] = opened.run
+        opened.writer.append(EngineEntered(pass_number=opened.number, task=task))
+        return opened.run
+
+    def _unannounced(self, task: int) -> Run:
+        """Open a pass for a run that has begun."""
+        thread = threading.get_ident()
+        running = [each for each in self.passes.values() if each.is_open and each.thread == thread]
+        for each in running:
+            if each.trigger == "implicit":  # whose end was not told: its run failed
+                self.close(each, PassStep.SYNC_POINT)
+        parent = next((each for each in reversed(running) if each.is_open), None)
+        opened = self._begin(UNANNOUNCED, self.policy, None, parent, {}, task)
+        opened.task = task
+        opened.run.told = set()
+        self.tasks[task] = opened.run
+        if compat.call_when_drained is not None:
+            compat.call_when_drained(partial(_drained, ref(self), opened.number, task))
+            opened.drain_queued = True
+        return opened.run
+
+    def met(self, run: Run, node: int) -> None:
+        """A node fires that the run was not told of: it, and what is reached from it, are found now."""
+        with self.lock:
+            opened = self.passes.get(run.number)
+            here = compat.running_node()
+            if run.told is None or opened is None or here is None:
+                return
+            walk = Walk([here])
+            walk.go()
+            found = walk.walked()
+            self.number(found)
+            run.told.update([self.nodes[each] for each in found])
+            self._tell_and_hook(opened, self.policy, found, walk)
+
+    def drained(self, number: int, task: int) -> None:
+        """The engine tells that a run is over."""
+        with self.lock:
+            opened = self.passes.get(number)
+            if opened is not None and opened.task == task:
+                self.close(opened, PassStep.ENGINE_DRAIN)
+
+    def failed(self, error: Exception) -> None:
+        """Something of ours went wrong: nothing more is recorded, and what was is as it was."""
+        self.refusal = self.refusal or error
+        self.is_armed = False
+        self.tasks.clear()
+
+    # -- the end of a pass
+
+    def returned(self, closing: Pass, request: Request, result: Any) -> None:
+        """Tell of the gradients that the engine returned for nodes that did not fire."""
+        if request.accumulates or request.inputs is None or not isinstance(result, (tuple, list)):
+            return
+        run = closing.run
+        for edge, gradient in zip(request.inputs, result, strict=False):
+            number = None if edge is None else self.nodes.get(edge[0])
+            if edge is None or number is None or number in run.begun or not isinstance(gradient, Tensor):
+                continue
+            leaf = self._leaf(edge[0])
+            if leaf is not None and leaf < 0:  # nothing was added to the parameter's gradient
+                continue
+            kept = run.kept.get(number)
+            keeps = kept is not None and (kept.outputs is None or edge[1] in kept.outputs)
+            run.tell(number, "output", edge[1], gradient, keeps=keeps)
+
+    def close(self, closing: Pass, step: PassStep, error: BaseException | None = None) -> None:
+        """A pass has ended; what can be done for it now is done."""
+        with self.lock:
+            if closing.task is not None:
+                self.tasks.pop(closing.task, None)
+            elif closing in self._waiting:
+                self._waiting.remove(closing)
+            closing.journal(step, error)
+            self.go_on()
+
+    def close_unannounced(self) -> None:
+        """Close what runs that were not announced have left open in this thread, now that something else happens."""
+        if is_inside():
+            return
+        thread = threading.get_ident()
+        for each in list(self.passes.values()):
+            if each.trigger == "implicit" and each.is_open and (each.thread == thread or not is_alive(each.thread)):
+                self.close(each, PassStep.SYNC_POINT)
+
+    def go_on(self) -> None:
+        """Scavenge and finalize what may be now, the innermost first, and end the stream where nothing is left."""
+        for each in reversed(list(self.passes.values())):
+            if each.may(PassStep.SCAVENGE):
+                self._scavenge(each)
+            if each.may(PassStep.FINALIZE):
+                each.step(PassStep.FINALIZE)
+                del self.passes[each.number]
+        if not self.passes:
+            self._end()
+
+    def _scavenge(self, closing: Pass) -> None:
+        """Take out of the engine what the pass has left there."""
+        if not any(each.is_open for each in self.passes.values()):
+            for handles in self._hooks.values():
+                for handle in handles:
+                    handle.remove()
+            self._hooks.clear()
+        run, writer = closing.run, closing.writer
+        copies = Copies(writer.reserve, writer.store, self.capture.held)
+        for at, gradient in run.waiting:
+            writer.append(GradientKept(of=At(at), payload=copies.keep(gradient, own=True)[0]))
+        run.waiting.clear()
+        if closing.gave:
+            for event, numbers in made_by(self, closing):
+                writer.append(event)
+                self._made.update(numbers)
+            closing.gave.clear()
+            closing.makers.clear()
+        closing.step(PassStep.SCAVENGE)
+
+    def _end(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            finally:
+                if writer.refusal is not None:
+                    self.refusal = self.refusal or writer.refusal
+
+    # -- as readers see it
+
+    def readable(self) -> int | None:
+        """See ``LiveDiary.readable``."""
+        with self.lock:
+            if not self.passes:
+                return None
+            self.close_unannounced()
+            self.go_on()
+            return min((each.at for each in self.passes.values()), default=None)
+
+    def disarm(self) -> None:
+        """Close what is open, take every hook off, and let go of the nodes."""
+        with self.lock:
+            self.is_armed = False
+            for each in list(self.passes.values()):
+                if each.is_open:
+                    self.close(each, PassStep.SYNC_POINT)
+            self.go_on()
+            self.passes.clear()
+            self.tasks.clear()
+            for handles in (*self._standing.values(), *self._hooks.values()):
+                for handle in handles:
+                    handle.remove()
+            self._standing.clear()
+            self._hooks.clear()
+            self._end()
+            release(self.nodes)
+
+
+UNANNOUNCED: Final = Asked("implicit", None, None)
+
+
+def _drained(diary: ref[Diary], number: int, task: int) -> None:
+    held = diary()
+    if held is not None:
+        try:
+            held.drained(number, task)
+        except Exception as error:  # noqa: BLE001  # the user's backward goes on
+            held.failed(error)
+
+
+def nothing_kept(run: Run, gradient: Tensor) -> None:
+    """A gradient that lives only while a transform runs cannot be kept."""
+
+
+def own_copy(gradient: Tensor) -> Tensor:
+    """A copy that nobody else has, cut from the graph."""
+    plain = compat.detach(gradient) if gradient.requires_grad else gradient
+    if type(plain) is Tensor and plain.is_contiguous():
+        return clone(plain)
+    return copy_of(plain)
+
+
+def like_of(tensor: Tensor) -> TensorLike:
+    return (tuple(tensor.shape), DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
+
+
+def is_alive(thread: int) -> bool:
+    return any(each.ident == thread for each in threading.enumerate())

@@ -1,0 +1,290 @@
+"""Where torch's Python code calls the autograd engine: each run is told to the captures whose nodes it reaches.
+
+Rule   the function is replaced in torch while a capture is armed, and put back with the last one, if it is still ours.
+       What goes wrong here is kept for the capture's verbs, and the run goes on: the user gets torch's result or
+       torch's exception. One thing is raised: a verb's refusal of a loss that is not connected.
+       A run within a captured forward is part of that forward.
+Not    what came another way than through these functions: hooks find that (diary.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, Final
+from weakref import ref
+
+from torch import Tensor
+
+from journal.lifecycle import PassStep
+from torchlens import collector, compat
+from torchlens.backward.closing import Pass
+from torchlens.backward.diary import Asked, Diary, Request, like_of
+from torchlens.backward.making import Makers, are_noted, given_nodes
+from torchlens.backward.walking import Edge, Walk, own_part
+from torchlens.copying import past_copies
+from torchlens.errors import BackwardRefused
+from torchlens.tracing import turns
+
+__all__ = ["arm", "asking", "disarm", "not_connected"]
+
+_lock: Final = threading.RLock()
+_armed: Final[list[ref[Diary]]] = []
+_replaced: Final[list[tuple[Any, Callable[..., Any], Callable[..., Any]]]] = []  # module, torch's, ours
+
+
+class _Local(threading.local):
+    """What this thread is about."""
+
+    def __init__(self) -> None:
+        self.asked: tuple[Diary, Asked, int, bool] | None = None  # by a verb; under which task; must be reached
+        self.outside: list[int] = []  # the task around each run that is told of, innermost last
+
+
+_here: Final = _Local()
+
+
+def arm(diary: Diary) -> None:
+    """Have the diary told of runs from now on."""
+    with _lock:
+        _armed.append(ref(diary))
+        if not _replaced:
+            for module in compat.ENGINE_CALLERS:
+                original = getattr(module, compat.ENGINE_CALL)
+                ours = functools.partial(_run, original)
+                functools.update_wrapper(ours, original)
+                setattr(module, compat.ENGINE_CALL, ours)
+                _replaced.append((module, original, ours))
+
+
+def disarm(diary: Diary) -> None:
+    """Tell the diary no more, and give torch its function back where it was the last one."""
+    with _lock:
+        _armed[:] = [held for held in _armed if held() is not None and held() is not diary]
+        if not _armed:
+            for module, original, ours in _replaced:
+                if getattr(module, compat.ENGINE_CALL) is ours:
+                    setattr(module, compat.ENGINE_CALL, original)
+            _replaced.clear()
+
+
+@contextlib.contextmanager
+def asking(diary: Diary, asked: Asked, *, must_reach: bool) -> Iterator[None]:
+    """Runs that this thread starts inside are asked for through a capture.
+
+    Args:
+        diary: The capture's.
+        asked: What is to be said of them.
+        must_reach: Refuse a run that reaches none of its nodes.
+    """
+    before, _here.asked = _here.asked, (diary, asked, compat.running_task(), must_reach)
+    try:
+        yield
+    finally:
+        _here.asked = before
+
+
+def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stands for the function of torch that runs the engine."""
+    outside = compat.running_task()
+    if not _armed or (_here.outside and _here.outside[-1] == outside) or turns.is_within():
+        return original(roots, *args, **kwargs)
+    bracket = _Bracket()
+    try:
+        with collector.paused():
+            bracket.open(roots, args, kwargs, outside, sys._getframe(1))
+    except BackwardRefused:
+        raise
+    except Exception as error:  # noqa: BLE001  # the user's backward goes on
+        bracket.give_up(error)
+    if not bracket.opened:
+        return original(roots, *args, **kwargs)
+    _here.outside.append(outside)
+    try:
+        with bracket.noting():
+            result = original(roots, *args, **kwargs)
+    except BaseException as error:
+        _here.outside.pop()
+        bracket.close(None, error)
+        raise
+    _here.outside.pop()
+    bracket.close(result, None)
+    return result
+
+
+class _Bracket:
+    """One run, as it is told to the diaries that it belongs to."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[Diary, Pass, list[Any]]] = []
+        self.request: Request | None = None
+        self.makers: Makers | None = None
+
+    # -- before
+
+    def open(self, roots: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outside: int, caller: FrameType) -> None:
+        diaries = [diary for held in list(_armed) if (diary := held()) is not None and diary.is_armed]
+        if not diaries:
+            return
+        asked = _here.asked if _here.asked is not None and _here.asked[2] == outside else None
+        with compat.NoTorchFunction():
+            edges = [edge_of(root) for root in roots]
+            walk = Walk([edge[0] for edge in edges if edge is not None])
+            is_explicit = asked is not None
+            walk.go(None if is_explicit else compat.MAX_TOUCHED_NODES - max(len(diary.nodes) for diary in diaries))
+            own = [diary for diary in diaries if reached(diary, walk)]
+            if walk.is_cut and any(diary.is_standing for diary in own):
+                walk.go()
+                own = [diary for diary in diaries if reached(diary, walk)]
+            if asked is not None and asked[3] and asked[0] not in own:
+                raise not_connected()
+            parents = parents_of(diaries, outside)
+            belonging = [diary for diary in diaries if diary in own or diary in parents]
+            if not belonging:
+                return
+            self.request = request = requested(roots, edges, args, kwargs, caller, walk)
+            self._open_each(belonging, diaries, own, parents, walk, request, asked)
+            if request.create_graph and not are_noted():
+                self.makers = Makers()
+
+    def _open_each(
+        self,
+        belonging: list[Diary],
+        diaries: list[Diary],
+        own: list[Diary],
+        parents: dict[Diary, Pass],
+        walk: Walk,
+        request: Request,
+        asked: tuple[Diary, Asked, int, bool] | None,
+    ) -> None:
+        usual = Asked("autograd_backward" if request.accumulates else "autograd_grad", None, None)
+        starts = [edge[0] for edge, _ in request.roots if edge is not None]
+        for diary in belonging:
+            others = [other for other in own if other is not diary]
+            nodes = own_part(walk, starts, diary.made, made_by_any(others)) if others else walk.walked()
+            mine = asked[1] if asked is not None and asked[0] is diary else usual
+            try:
+                made = diary.open(mine, request, nodes, walk, parents.get(diary))
+            except Exception as error:  # noqa: BLE001  # another capture's pass may be told
+                diary.failed(error)
+            else:
+                self.opened.append((diary, made, nodes if request.create_graph else []))
+
+    def give_up(self, error: Exception) -> None:
+        """Something of ours went wrong before the run: it goes on without us."""
+        for held in tuple(_armed):  # a finalizer may disarm one meanwhile
+            diary = held()
+            if diary is not None and diary.is_armed:
+                diary.failed(error)
+
+    def noting(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext() if self.makers is None else self.makers
+
+    # -- after
+
+    def close(self, result: Any, error: BaseException | None) -> None:
+        step = PassStep.TRIGGER_RETURN if error is None else PassStep.ENGINE_ERROR
+        for diary, made, nodes in reversed(self.opened):
+            try:
+                if not made.is_open:  # the trace was cleaned up or disarmed while the engine ran
+                    continue
+                if error is None and self.request is not None:
+                    with compat.NoTorchFunction():
+                        diary.returned(made, self.request, result)
+                        if self.request.create_graph:
+                            made.gave = given_nodes(result if not self.request.accumulates else (), nodes)
+                if made.run.sequences is not None:
+                    made.sequences = (made.sequences[0], compat.sequence_number())
+                    made.makers = [] if self.makers is None else self.makers.entries
+                diary.close(made, step, error)
+            except Exception as failure:  # noqa: BLE001  # the user's backward has run
+                diary.failed(failure)
+
+
+def edge_of(root: Any) -> Edge | None:
+    """The node and output that a root of a run stands on, past copies of ours; None for a leaf."""
+    if not isinstance(root, Tensor):
+        return past_copies(root[0], root[1])
+    node = compat.node_of(root)
+    return None if node is None else past_copies(node, root.output_nr)
+
+
+def reached(diary: Diary, walk: Walk) -> bool:
+    """Whether a walk has reached a node of the diary's capture."""
+    return any(map(diary.made, walk.edges))
+
+
+def made_by_any(diaries: Sequence[Diary]) -> Callable[[Any], bool]:
+    return lambda node: any(diary.made(node) for diary in diaries)
+
+
+def parents_of(diaries: list[Diary], outside: int) -> dict[Diary, Pass]:
+    """For each diary that a node belongs to within which the run is started, the pass that runs it."""
+    if outside == -1:
+        return {}
+    node = compat.running_node()
+    found: dict[Diary, Pass] = {}
+    for diary in diaries:
+        if node is None or diary.made(node) or not any(other.made(node) for other in diaries):
+            running = diary.is_running(outside)
+            if running is not None:
+                found[diary] = running
+    return found
+
+
+def requested(
+    roots: Sequence[Any],
+    edges: Sequence[Edge | None],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    caller: FrameType,
+    walk: Walk,
+) -> Request:
+    """What a run was asked for, from the arguments of torch's function."""
+    seeds, retain_graph, create_graph, inputs = (*args, *[None] * 4)[:4]
+    accumulates = bool(kwargs.get("accumulate_grad", True))
+    given = compat.given_seeds(caller)
+    told: list[Any] = []
+    for place, seed in enumerate(seeds or ()):
+        is_given = given is None or (place < len(given) and given[place] is not None)
+        told.append(like_of(seed) if is_given and isinstance(seed, Tensor) else None)
+    gatherers = {id(compat.leaf_of(node)): node for node in walk.edges} if inputs else {}
+    tensors = [each for each in (*roots, *(seeds or ())) if isinstance(each, Tensor)]
+    return Request(
+        roots=tuple((edge, root_like(root)) for root, edge in zip(roots, edges, strict=True)),
+        seeds=tuple(told),
+        inputs=tuple(endpoint(each, gatherers) for each in inputs) if inputs else None,
+        retain_graph=bool(retain_graph),
+        create_graph=bool(create_graph),
+        accumulates=accumulates,
+        is_transient=any(map(compat.is_transient, tensors)),
+    )
+
+
+def root_like(root: Any) -> Any:
+    if isinstance(root, Tensor):
+        return like_of(root)
+    return compat.likes_of(root[0])[root[1]]
+
+
+def endpoint(given: Any, gatherers: dict[int, Any]) -> Edge | None:
+    """The edge that ``inputs=`` names; of a leaf, that of the node that gathers its gradient, if it was reached."""
+    if not isinstance(given, Tensor):
+        return (given[0], given[1])
+    node = compat.node_of(given)
+    if node is not None:
+        return (node, given.output_nr)
+    gatherer = gatherers.get(id(given))
+    return None if gatherer is None else (gatherer, 0)
+
+
+def not_connected() -> BackwardRefused:
+    return BackwardRefused(
+        code="loss_not_connected",
+        problem="the loss was not made from a value of this capture, so a backward from it reaches no op",
+        remedy="make the loss from trace.output or from trace[...].out, with grad mode on",
+    )

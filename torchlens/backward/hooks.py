@@ -1,0 +1,156 @@
+"""What runs at each autograd node: one hook before it and one after it, and the run that they append to.
+
+Rule   from a hook no path leads to a node, or the graph would never be freed: hooks hold the diary weakly, and numbers.
+       What goes wrong in a hook is told to the diary; a hook raises nothing.
+Note   A prehook sees the gradients after every hook on a tensor, also those that were put on later.
+       The span of a node begins when ours has done its work, and ends when the hook after the node begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, Final, Protocol
+
+import attrs
+from torch import Tensor
+
+from journal.events import GradientObserved, NodeFired, PayloadRef, Row, Side
+from torchlens import compat
+from torchlens.backward.policy import Kept
+from torchlens.tensors import DTYPE_WORD
+
+__all__ = ["Handle", "HookedDiary", "Run", "hook"]
+
+FIRED: Final = NodeFired.type_id
+OBSERVED: Final = GradientObserved.type_id
+
+_task = compat.running_task
+_next_number = compat.sequence_number
+
+
+class Handle(Protocol):
+    """What takes a hook off."""
+
+    def remove(self) -> None: ...
+
+
+class HookedDiary(Protocol):
+    """A diary, as its hooks know it."""
+
+    def entered(self, task: int, node: int) -> Run | None:
+        """The run that a graph task not met before is of; None where it is none of this capture's."""
+
+    def met(self, run: Run, node: int) -> None:
+        """A node fires that nobody has told the run of."""
+
+    def failed(self, error: Exception) -> None:
+        """Something went wrong in a hook: nothing more is recorded."""
+
+
+@attrs.define(slots=True, eq=False)
+class Run:
+    """One run of the engine over the nodes of one capture: what the hooks need of it, and what they leave."""
+
+    number: int  # of the pass
+    pending: list[Row]
+    chunk: int  # rows that are flushed together
+    flush: Callable[[], None]
+    keep: Callable[[Run, Tensor], PayloadRef | None]
+    kept: dict[int, Kept] = attrs.field(factory=dict)  # by node
+    begun: dict[int, int | None] = attrs.field(factory=dict)  # by node, when it began; None once it has ended
+    missing: dict[int, tuple[int, ...]] = attrs.field(factory=dict)  # of those that run: outputs without a gradient
+    sequences: dict[int, int] | None = None  # under create_graph, the next node's number as a node began
+    told: set[int] | None = None  # of an implicit pass, the nodes that it was told of
+    waiting: list[tuple[int, Tensor]] = attrs.field(factory=list)  # event, and gradient that waits on its device
+
+    def observe(self, node: int, side: Side, gradients: tuple[Tensor | None, ...], *, is_leaf: bool) -> None:
+        """Tell of the gradients that are wanted here, or that a leaf gets."""
+        wanted = self.kept.get(node)
+        if side == "output":
+            slots = None if wanted is None else wanted.outputs
+        elif wanted is None or not wanted.inputs:
+            return
+        else:
+            slots = None
+        for slot, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            keeps = wanted is not None and (slots is None or slot in slots)
+            if not keeps and not is_leaf:
+                continue
+            self.tell(node, side, slot, gradient, keeps=keeps)
+
+    def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
+        payload = self.keep(self, gradient) if keeps else None
+        device = "cpu" if gradient.is_cpu else str(gradient.device)
+        like = (gradient.shape, DTYPE_WORD[gradient.dtype], device)
+        self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like, payload))
+
+
+def hook(
+    node: Any, number: int, tasks: dict[int, Run], diary: Callable[[], HookedDiary | None], *, is_leaf: bool
+) -> tuple[Handle, Handle]:
+    """Put the two hooks on a node.
+
+    Args:
+        node: The node.
+        number: Its number.
+        tasks: The runs that go on, by graph task.
+        diary: Whose runs they are; a weak reference.
+        is_leaf: Whether the node gathers the gradient of a leaf.
+    """
+
+    def before(gradients: tuple[Tensor | None, ...]) -> None:
+        try:
+            run = tasks.get(_task())
+            if run is None:
+                held = diary()
+                run = None if held is None else held.entered(_task(), number)
+                if run is None:
+                    return
+            if run.told is not None and number not in run.told:
+                held = diary()
+                if held is not None:
+                    held.met(run, number)
+            if is_leaf or number in run.kept:
+                run.observe(number, "output", gradients, is_leaf=is_leaf)
+            for gradient in gradients:
+                if gradient is None:
+                    missing = [slot for slot, gradient in enumerate(gradients) if gradient is None]
+                    run.missing[number] = tuple(missing)
+                    break
+            if run.sequences is not None:
+                run.sequences[number] = _next_number()
+            run.begun[number] = monotonic_ns()
+        except Exception as error:  # noqa: BLE001  # the user's backward goes on
+            tell_failure(diary, error)
+
+    def after(sent: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
+        end = monotonic_ns()
+        try:
+            run = tasks.get(_task())
+            if run is None:
+                return
+            start = run.begun.get(number)
+            if start is None:
+                return
+            run.begun[number] = None
+            sequence = None if run.sequences is None else (run.sequences[number], _next_number())
+            if number in run.kept:
+                run.observe(number, "input", sent, is_leaf=False)
+            missing = run.missing.pop(number, ()) if run.missing else ()
+            pending = run.pending
+            pending.append((FIRED, start, run.number, number, end - start, missing, sequence))
+            if len(pending) >= run.chunk:
+                run.flush()
+        except Exception as error:  # noqa: BLE001  # the user's backward goes on
+            tell_failure(diary, error)
+
+    return node.register_prehook(before), node.register_hook(after)
+
+
+def tell_failure(diary: Callable[[], HookedDiary | None], error: Exception) -> None:
+    held = diary()
+    if held is not None:
+        held.failed(error)

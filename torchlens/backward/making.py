@@ -1,0 +1,104 @@
+"""Nodes that the engine makes while it runs under ``create_graph``, and which node made each.
+
+Gives  the events of what a pass made, and a dispatch mode that notes which node ran at each operator.
+Rule   a node with a number between those at the beginning and the end of the run was made in it; one found on the way
+       with a lower number hung on a saved tensor alone, and is only found.
+Not    whose maker a node is: that follows from the windows of firings and from what the mode noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from journal.events import Event, GraphNode, MakersSeen, NodesFound, NodesMade
+from torchlens import compat
+from torchlens.backward.walking import Edges, Walk
+
+__all__ = ["Made", "Makers", "Numbering", "are_noted", "given_nodes", "made_by"]
+
+
+class Makers(compat.QuickMode):
+    """Notes which node runs whenever an operator is called. One is on, however the runs are nested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[tuple[int, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        entry = (compat.sequence_number(), compat.running_node())
+        if self.entries and self.entries[-1][1] is entry[1]:
+            self.entries[-1] = entry  # a node belongs to the first entry with a larger number
+        else:
+            self.entries.append(entry)
+        return func(*args, **(kwargs or {}))
+
+
+def are_noted() -> bool:
+    """Whether a run around this one notes its operators already, and those of this one with them."""
+    return any(isinstance(mode, Makers) for mode in compat.dispatch_modes())
+
+
+class Made(Protocol):
+    """A pass, as far as what it made goes."""
+
+    gave: list[Any]  # the nodes from which what it made is reached
+    makers: list[tuple[int, Any]]
+    sequences: tuple[int, int]  # the next node's number as it began, and as it ended
+
+    @property
+    def number(self) -> int: ...
+
+
+class Numbering(Protocol):
+    """What numbers the nodes of a capture."""
+
+    nodes: dict[Any, int]
+
+    def number(self, found: Iterable[Any]) -> dict[Any, int]:
+        """Number of each node, new ones in this order."""
+
+    def row(self, node: Any, edges: Edges) -> GraphNode:
+        """A node as events have it."""
+
+
+def given_nodes(result: Any, nodes: Iterable[Any]) -> list[Any]:
+    """The nodes of the gradients that a run gave: those that it returned, and those that leaves have now.
+
+    Args:
+        result: What the engine returned.
+        nodes: The nodes of the run, among them those that gather the gradient of a leaf.
+    """
+    given = list(result) if isinstance(result, (tuple, list)) else []
+    given += [leaf.grad for node in nodes if (leaf := compat.leaf_of(node)) is not None]
+    made = [compat.node_of(gradient) for gradient in given if isinstance(gradient, Tensor)]
+    return [node for node in dict.fromkeys(made) if node is not None]
+
+
+def made_by(diary: Numbering, made: Made) -> Iterator[tuple[Event, frozenset[int]]]:
+    """The events of the nodes that a pass made, with the numbers of these nodes."""
+    walk = Walk(made.gave, diary.nodes)
+    walk.go()
+    found = walk.walked()
+    diary.number(found)
+    first, behind = made.sequences
+    new: list[GraphNode] = []
+    others: list[GraphNode] = []
+    for node in found:
+        row = diary.row(node, walk.edges[node])
+        is_new = row[6] is not None and first <= row[6] < behind
+        (new if is_new else others).append(row)
+    if others:
+        yield NodesFound(pass_number=made.number, nodes=tuple(others), is_cut=False), frozenset()
+    if new:
+        numbers = frozenset([row[0] for row in new])
+        yield NodesMade(pass_number=made.number, nodes=tuple(new)), numbers
+    entries = numbered(made.makers, diary.nodes)
+    if entries:
+        yield MakersSeen(pass_number=made.number, entries=entries), frozenset()
+
+
+def numbered(entries: Iterable[tuple[int, Any]], nodes: Mapping[Any, int]) -> tuple[tuple[int, int | None], ...]:
+    return tuple((number, None if node is None else nodes.get(node)) for number, node in entries)

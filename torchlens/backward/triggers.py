@@ -1,0 +1,125 @@
+"""What the verbs of a trace do about backward passes, and the refusals where they can do nothing.
+
+Gives  the ``LiveDiary`` of a capture of this process, whether or not its forward made an autograd graph.
+Not    what happens when the engine runs (engine.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from journal.events import Trigger
+from torchlens import compat
+from torchlens.backward import engine
+from torchlens.backward.diary import Asked, Capture, Diary
+from torchlens.backward.policy import Policy, policy_of
+from torchlens.capture.places import calling, frame_at
+from torchlens.errors import BackwardRefused, ConfigurationError
+
+__all__ = ["Backwards"]
+
+
+class Backwards:
+    """The backward passes of one capture, as its trace asks for them and reads them.
+
+    Args:
+        capture: What the forward left.
+        policy: Which gradients are kept unless a verb says otherwise.
+        is_standing: Whether runs that come past torch's Python code are to be noticed too.
+        without_graph: What kept the forward from making a graph; None where nothing did.
+    """
+
+    def __init__(self, capture: Capture, policy: Policy, *, is_standing: bool, without_graph: str | None) -> None:
+        self.without_graph = without_graph
+        self.diary: Diary | None = None
+        if capture.nodes:
+            self.diary = Diary(capture, policy, is_standing=is_standing)
+            engine.arm(self.diary)
+
+    def readable(self) -> int | None:
+        """See ``LiveDiary.readable``."""
+        return None if self.diary is None else self.diary.readable()
+
+    def disarm(self) -> None:
+        """See ``LiveDiary.disarm``."""
+        if self.diary is not None:
+            engine.disarm(self.diary)
+            self.diary.disarm()
+
+    def backward(self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any]) -> None:
+        """See ``Trace.backward``."""
+        diary = self._require()
+        if not isinstance(loss, Tensor):
+            raise ConfigurationError(
+                code="loss_type_invalid",
+                problem=f"a backward begins at a tensor, not at {type(loss).__name__}",
+                remedy="pass one tensor; several go to torch.autograd.backward, inside trace.capture_backward()",
+                received_type=type(loss).__name__,
+            )
+        with compat.NoTorchFunction():
+            has_graph = loss.requires_grad
+        if not has_graph:
+            raise engine.not_connected()
+        asked = asked_for("backward", save_grads)
+        with engine.asking(diary, asked, must_reach=True):
+            loss.backward(**torch_kwargs)
+        tell_refusal(diary)
+
+    def capture_backward(self, save_grads: Any) -> contextlib.AbstractContextManager[None]:
+        """See ``Trace.capture_backward``."""
+        return _capturing(self._require(), asked_for("recording_backward", save_grads))
+
+    def _require(self) -> Diary:
+        """The diary, or why there is nothing to record.
+
+        Raises:
+            BackwardRefused: ``backward_inference_only``, ``backward_disarmed``, ``loss_not_connected``.
+        """
+        if self.diary is None and self.without_graph is not None:
+            raise BackwardRefused(
+                code="backward_inference_only",
+                problem=f"the forward made no autograd graph: {self.without_graph}",
+                remedy="capture again with grad mode on",
+                cause=self.without_graph,
+            )
+        if self.diary is None:
+            raise BackwardRefused(
+                code="loss_not_connected",
+                problem="no value of this capture requires a gradient, so no loss can reach one",
+                remedy="let the parameters or an input require a gradient, and capture again",
+            )
+        tell_refusal(self.diary)
+        if not self.diary.is_armed:
+            raise BackwardRefused(
+                code="backward_disarmed",
+                problem="backward passes of this trace are recorded no more: it was disarmed",
+                remedy="run the backward with torch, loss.backward(); or capture again",
+            )
+        return self.diary
+
+
+@contextlib.contextmanager
+def _capturing(diary: Diary, asked: Asked) -> Iterator[None]:
+    with engine.asking(diary, asked, must_reach=False):
+        yield
+    tell_refusal(diary)
+
+
+def tell_refusal(diary: Diary) -> None:
+    """Raise what has kept a pass from being recorded."""
+    if diary.refusal is not None:
+        raise diary.refusal
+
+
+def asked_for(trigger: Trigger, save_grads: Any) -> Asked:
+    """What is said of the runs to come: by which verb they are asked for, where in the user's code, and the policy."""
+    frame = calling()
+    return Asked(
+        trigger,
+        None if frame is None else frame_at(frame.f_code, frame.f_lasti),
+        None if save_grads is None else policy_of(save_grads),
+    )
