@@ -56,6 +56,7 @@ class Resolved(Protocol):
     """A selection: sites of one trace."""
 
     trace: Any
+    kind: Any  # "activation", or that of whose elements no values are compared
 
     @property
     def choice(self) -> Choice: ...
@@ -131,12 +132,18 @@ class ByValue(Compound):
 
         Raises:
             SelectionError: ``selection_unresolvable``, where one of them was not kept, ``population_not_covered``,
-                where one has no scores, or ``selection_trace_mismatch``.
+                where one has no scores, ``selection_trace_mismatch``, or ``selection_kind_incompatible``.
         """
         if self.within is None:
             return ranking.everything(self.by)
         if isinstance(self.within, Selector):
             population: Choice = resolve(self.within, tables, record, ranking)
+        elif self.within.kind != "activation":
+            raise SelectionError(
+                code="selection_kind_incompatible",
+                problem=f"{self!r} compares the values of activations, within a selection of {self.within.kind}s",
+                remedy="give within= activations; gradients are read one by one, site.grad",
+            )
         elif self.within.trace is ranking.trace:
             population = self.within.choice
         else:

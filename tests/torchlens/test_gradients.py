@@ -1,4 +1,4 @@
-"""What is told of gradients while no backward pass is recorded, and what stays live: nodes, functions, the model."""
+"""What is told of gradients where no backward pass is recorded, and what stays live: nodes, functions, the model."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_no_backward_pass_is_told_of(worked: tl.Trace, loaded: tl.Trace) -> None
 
 def test_the_collections_of_a_backward_are_empty_and_take_every_kind_of_key(worked: tl.Trace) -> None:
     autograd = worked.autograd
-    collections = (autograd.grad_fns, autograd.grad_fn_calls, autograd.backward_passes, worked[1].autograd.grads)
-    for records in (*collections, worked.params[0].grads):
+    by_pass = (autograd.grad_fn_calls, autograd.backward_passes, worked[1].autograd.grads, worked.params[0].grads)
+    for records in (autograd.grad_fns, *by_pass):
         assert len(records) == len(records.to_pandas()) == 0
-        assert list(records) == records[:] == records.values() == records.items() == records.find("a") == []
-        assert records.head() == []
+        assert list(records) == records[:] == records.values() == records.items() == []
+        assert len(records.find("a")) == len(records.head()) == 0
         assert records.keys() == records.labels == ()
         assert "mul_back_1_1" not in records
         for key, code in (("mul_back_1_1", "record_lookup_not_found"), (0, "record_lookup_index_out_of_range")):
@@ -59,6 +59,7 @@ def test_the_collections_of_a_backward_are_empty_and_take_every_kind_of_key(work
                 records[key]
             assert isinstance(caught.value, LookupRefused)
             assert caught.value.code == code
+    for records in by_pass:
         with pytest.raises(KeyError) as caught:
             records.for_pass(1)
         assert isinstance(caught.value, LookupRefused)
@@ -127,22 +128,20 @@ def test_a_parameter_tells_the_gradient_that_torch_has_now() -> None:
     weight = trace.params["weight"]
     assert weight.grad is None
     assert (weight.has_grad, weight.grad_shape, weight.grad_dtype, weight.gradient_memory) == (False, None, None, 0)
-    trace.output.sum().backward()
+    model.weight.grad = torch.ones(3, 2)
     assert weight.grad is model.weight.grad
-    assert (weight.has_grad, weight.grad_shape, weight.grad_dtype) == (True, (3, 2), torch.float32)
-    assert weight.gradient_memory == 24
+    assert not weight.has_grad, "no recorded pass made it"
     value = weight.value
     assert torch.equal(value, model.weight)
     value.zero_()
     assert model.weight.any(), "what is given is a copy"
 
 
-@pytest.mark.parametrize("field", ["value", "grad", "has_grad", "grad_shape", "grad_dtype", "gradient_memory"])
+@pytest.mark.parametrize("field", ["value", "grad"])
 def test_what_only_the_parameter_can_tell_is_refused_where_it_is_not(loaded: tl.Trace, field: str) -> None:
     with pytest.raises(PayloadUnavailableError) as caught:
         getattr(loaded.params[0], field)
     assert caught.value.code == "parameter_not_live"
-    assert list(loaded.params.to_pandas()["has_grad"]) == [None] * len(loaded.params)
 
 
 def test_a_barcode_names_a_parameter_of_a_model_class_in_every_capture(worked: tl.Trace, loaded: tl.Trace) -> None:

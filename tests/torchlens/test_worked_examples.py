@@ -401,3 +401,51 @@ def test_aliases_of_a_module_are_one_module() -> None:
 def test_a_module_that_calls_itself_is_a_call_of_its_own() -> None:
     trace = tl.trace(Again(), torch.ones(1, 2))
     assert trace.module_calls.labels == ("self:1", "fc:1", "self:2", "fc:2", "self:3", "fc:3")
+
+
+# The code blocks about backward passes, as they stand in the specification -----------------------------
+
+
+def test_a_backward_reaches_the_stimulus() -> None:
+    latent_dim = 3
+    generator = nn.Sequential(nn.Linear(latent_dim, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def score(image: Tensor) -> Tensor:
+        return -image.square().sum()
+
+    z = torch.nn.Parameter(torch.randn(1, latent_dim))
+    optimizer = torch.optim.SGD([z], lr=0.1)
+    before = z.detach().clone()
+    trace = tl.trace(generator, z, capture=tl.options.CaptureOptions(save_grads=True))
+
+    loss = score(trace[trace.output_layers[0]].out)
+    trace.backward(loss)
+
+    optimizer.step()  # reads z.grad
+    stimulus_grad = trace[trace.input_layers[0]].grad
+
+    assert z.grad is not None
+    assert torch.equal(stimulus_grad, z.grad)
+    assert torch.equal(z, before - 0.1 * z.grad)
+    assert trace[trace.input_layers[0]].input_was_parameter
+    assert trace.input_ops[0].label not in trace.params
+
+
+def test_nodes_and_firings_are_found_by_label_position_and_pass() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
+    trace = tl.trace(model, torch.randn(5, 4), capture=tl.options.CaptureOptions(save_grads=True))
+    for _ in range(2):
+        trace.backward((trace.output_ops[0].out ** 2).mean(), retain_graph=True)
+
+    grad_fn = trace.autograd.grad_fns["addmm_back_1_4"]
+    first_call = grad_fn.calls[0]
+    second_pass_call = grad_fn.calls.for_pass(2)
+
+    assert trace.autograd.grad_fns.labels == (
+        *("mean_back_1_1", "pow_back_1_2", "tanh_back_1_3", "addmm_back_1_4", "accumulategrad_back_1_5"),
+        *("t_back_1_6", "accumulategrad_back_2_7", "mean_back_2_8", "pow_back_2_9"),
+    )
+    assert (grad_fn.op_label, grad_fn.modules) == ("linear_1_1", ["0"])
+    assert (first_call.call_label, first_call.backward_pass_index) == ("addmm_back_1_4:1", 1)
+    assert (second_pass_call.call_label, second_pass_call.call_index) == ("addmm_back_1_4:2", 2)
+    assert trace["addmm_back_1_4:2"] == second_pass_call

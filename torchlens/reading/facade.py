@@ -43,10 +43,12 @@ from torchlens.reading.accessors import (
     OrphanAccessor,
     ParamAccessor,
 )
+from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall, GradientRecord
 from torchlens.reading.calls_made import Failure, failure_of
 from torchlens.reading.conditionals import Conditional
 from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
+from torchlens.reading.gradient_sites import resolve_gradients
 from torchlens.reading.gradients import TraceAutograd
 from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of, unstored_rows
 from torchlens.reading.locations import FuncCallLocation, location_of
@@ -60,7 +62,7 @@ from torchlens.reading.records import (
     Orphan,
     Param,
 )
-from torchlens.reading.selection import Selection
+from torchlens.reading.selection import Kind, Selection
 from torchlens.reading.summary import SummaryText, summary
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
@@ -73,7 +75,10 @@ __all__ = ["MISSING", "CaptureOutcome", "Trace"]
 
 RECORDS: Final[Mapping[str, type[Record]]] = {
     record.table_name: record
-    for record in (Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Explanation, Orphan)
+    for record in (
+        *(Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Explanation, Orphan),
+        *(BackwardPass, GradFn, GradFnCall, GradientRecord),
+    )
 }
 """The class that stands for a row of each table."""
 
@@ -302,8 +307,8 @@ class Trace(View):
 
     @property
     def saved_grad_ops(self) -> OpAccessor[Op]:
-        """The ops of which a gradient was saved."""
-        return OpAccessor(self.alive(), [op.row for op in self.ops if op.has_grad])
+        """The ops of which a gradient was saved; outputs have none of their own."""
+        return OpAccessor(self.alive(), self.tables.fact("saved_grad_rows"))
 
     @property
     def root_module(self) -> Module:
@@ -395,6 +400,8 @@ class Trace(View):
     # -- gradients and edits
 
     inference_only = Field[bool]("Whether the forward ran without an autograd graph.")
+    has_backward_pass = Field[bool]("Whether a backward pass was recorded.")
+    saved_gradient_memory = Field[Bytes]("Size of the gradients that were kept, each once.", Bytes)
 
     @property
     def backward_ready(self) -> bool:
@@ -404,7 +411,7 @@ class Trace(View):
     @property
     def autograd(self) -> TraceAutograd:
         """The records of its backward passes."""
-        return TraceAutograd(self.alive())
+        return TraceAutograd(self)
 
     def backward(self, loss: Any, *, save_grads: Any = None, **torch_kwargs: Any) -> Trace:
         """Run ``loss.backward(**torch_kwargs)`` and record it as a backward pass of this capture.
@@ -433,16 +440,6 @@ class Trace(View):
             TorchLensError: As ``backward``, without what is said of a loss.
         """
         return self.live_diary().capture_backward(save_grads)
-
-    @property
-    def has_backward_pass(self) -> bool:
-        """Whether a backward pass was recorded."""
-        return bool(self.autograd.backward_passes)
-
-    @property
-    def saved_gradient_memory(self) -> Bytes:
-        """Size of the saved gradients."""
-        return Bytes(sum(op.gradient_memory for op in self.saved_grad_ops))
 
     @property
     def state_history(self) -> tuple[Any, ...]:
@@ -479,13 +476,14 @@ class Trace(View):
         if isinstance(key, str):
             return self.found(self.index().find(key))
         if isinstance(key, Selector):
-            return Selection(self, self.resolved(key), repr(key), selector=key)
+            kind: Kind = "gradient" if key.names_gradients else "activation"
+            return Selection(self, self.resolved(key), repr(key), selector=key, kind=kind)
         return self.ops[key]
 
     def resolved(self, selector: Selector) -> Choice:
-        """Which elements of which op rows a selector means."""
+        """Which elements of which op rows a selector means: of their activations, or of their gradients."""
         if selector.names_gradients:
-            raise no_gradients(selector)
+            return masks.whole(resolve_gradients(selector, self.tables, self.records))
         if not selector.reads_values:
             return masks.whole(selector.rows(self.tables, self.records))
         from torchlens.reading.ranking import Values  # for cost: a trace is read without torch
@@ -726,15 +724,6 @@ class OpRecords:
 
     def islands(self, row: int) -> Op:
         return Orphan(self.trace, row)
-
-
-def no_gradients(selector: Selector) -> SelectionError:
-    return SelectionError(
-        code="gradient_sites_unavailable",
-        problem=f"{selector!r} asks what a backward pass does, and none was recorded",
-        remedy="run trace.backward(loss) first, or ask for activations by selectors of the forward",
-        selector=repr(selector),
-    )
 
 
 def counted(told: dict[str, int]) -> dict[str, int]:

@@ -1,150 +1,110 @@
-"""What is known of gradients: no backward pass is recorded yet, so there are none; and each op's autograd node.
+"""What autograd had to do with an op, and with a trace: ``op.autograd`` and ``trace.autograd``.
 
-Gives  ``op.autograd`` and ``trace.autograd``, with the collections that backward passes will fill.
-Rule   what is told of gradients follows from their records. So there are none, and a gradient is refused, never None.
+Rule   a gradient is refused where there is none, or there are several, and is never None.
+Rule   an output has no record of its own: its gradient is read from those of the op whose tensor it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, overload
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from torchlens.errors import LookupRefused, PayloadUnavailableError
+from torchlens.errors import AmbiguousReadError, PayloadUnavailableError
 from torchlens.printable import amount
-from torchlens.quantities import Bytes
+from torchlens.quantities import Duration
 from torchlens.reading.accessors import ExplanationAccessor
+from torchlens.reading.backward_accessors import (
+    BackwardPassAccessor,
+    GradFnAccessor,
+    GradFnCallAccessor,
+    GradientAccessor,
+)
 from torchlens.reading.explaining import Explanation, explain
-from torchlens.reading.lookup import at_position, sliced
-from torchlens.reading.tabular import BACKWARD_COLUMNS, frame_of
+from torchlens.reading.lookup import listed
 from torchlens.reading.view import View
 
 if TYPE_CHECKING:
-    import pandas
+    from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall, GradientRecord
 
-__all__ = ["BackwardRecords", "HasGradients", "OpAutograd", "TraceAutograd", "only_gradient"]
+__all__ = ["Gradients", "OpAutograd", "TraceAutograd", "gradients_of", "gradients_read", "only_gradient"]
 
-
-class BackwardRecords(Sequence[Any]):
-    """Records that backward passes make, of one kind. Empty, as no backward pass is recorded.
-
-    It answers as an ``Accessor`` does, and is none: an accessor reads a table, and these records have no table yet.
-
-    Args:
-        kind: What one of them is, a key of ``BACKWARD_COLUMNS``.
-    """
-
-    labels: tuple[str, ...] = ()
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def __len__(self) -> int:
-        return 0
-
-    @overload
-    def __getitem__(self, key: int | str) -> Any: ...
-
-    @overload
-    def __getitem__(self, key: slice) -> list[Any]: ...
-
-    def __getitem__(self, key: int | slice | str) -> Any:
-        if isinstance(key, slice):
-            return list(sliced((), key, self.kind))
-        if not isinstance(key, str):
-            at_position(key, 0, self.kind)
-        raise LookupRefused(
-            code="record_lookup_not_found",
-            problem=f"{key!r} names no {self.kind}: no backward pass is recorded",
-            remedy="ask for one that .labels lists",
-            key=key,
-            suggestions=(),
-        )
-
-    def for_pass(self, number: int) -> NoReturn:
-        """The record of a backward pass, from 1; refused with ``backward_pass_unknown``, as there is none."""
-        raise LookupRefused(
-            code="backward_pass_unknown",
-            problem=f"there is no backward pass {number!r}: none is recorded",
-            remedy="ask for one that is; has_backward_pass tells whether there is any",
-            key=number,
-            passes=(),
-        )
-
-    def keys(self) -> tuple[str, ...]:
-        return self.labels
-
-    def values(self) -> list[Any]:
-        return []
-
-    def items(self) -> list[tuple[str, Any]]:
-        return []
-
-    def find(self, text: str) -> list[Any]:
-        """The members whose label holds ``text``."""
-        return []
-
-    def head(self, n: int = 5) -> list[Any]:
-        """The first ``n`` members."""
-        return []
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """One row per member; needs pandas."""
-        return frame_of(dict.fromkeys(BACKWARD_COLUMNS[self.kind], ()), 0)
-
-    def __repr__(self) -> str:
-        return f"<{amount(0, self.kind)}>"
+Gradients: TypeAlias = "GradientAccessor[GradientRecord]"
 
 
-class HasGradients:
-    """What follows from the saved gradients of an op or a buffer."""
-
-    __slots__ = ()
-
-    @property
-    def gradient_records(self) -> BackwardRecords:
-        """One for each backward pass that left a gradient here."""
-        return BackwardRecords("gradient record")
-
-    @property
-    def has_grad(self) -> bool:
-        """Whether a gradient was saved."""
-        return bool(self.gradient_records)
-
-    @property
-    def grad_shape(self) -> tuple[int, ...] | None:
-        """Shape of the saved gradients; None without one."""
-        return next((record.shape for record in self.gradient_records), None)
-
-    @property
-    def grad_dtype(self) -> Any:
-        """Dtype of the saved gradients; None without one."""
-        return next((record.dtype for record in self.gradient_records), None)
-
-    @property
-    def gradient_memory(self) -> Bytes:
-        """Size of the saved gradients."""
-        return Bytes(sum(record.memory for record in self.gradient_records))
+def gradients_of(trace: View, rows: Sequence[int], of: str) -> Gradients:
+    """Rows of the gradients, as the collection of those of one thing."""
+    return GradientAccessor(trace, rows, of=of)
 
 
-def only_gradient(label: str, records: BackwardRecords) -> NoReturn:
-    """The only gradient of the op ``label``; refused with ``gradient_not_saved``, as none is recorded."""
-    raise PayloadUnavailableError(
-        code="gradient_not_saved",
-        problem=f"{label!r} has {len(records)} saved gradients: no backward pass is recorded",
-        remedy="run the backward with torch: .out stands on the model's graph, and .grad of a parameter is torch's own",
-        label=label,
-        count=len(records),
-    )
-
-
-class Recorded(Protocol):
+class Owner(Protocol):
     """An op, as far as its autograd side reads it."""
 
     trace: View
+    row: int
 
     def read(self, column: str) -> Any:
         """The value of one column."""
         ...
+
+
+def gradients_read(op: Owner) -> Gradients:
+    """What an op's gradient is read from: its own records, and for an output those of the op whose tensor it is."""
+    rows: Sequence[int] = op.read("gradient_rows")
+    if op.read("is_output"):
+        shown = op.read("parent_rows")
+        rows = op.trace.table("ops").value("gradient_rows", shown[0]) if shown else ()
+    return gradients_of(op.trace, rows, op.read("label"))
+
+
+def only_gradient(op: Owner) -> Any:
+    """The only saved gradient of an op.
+
+    Raises:
+        PayloadUnavailableError: ``gradient_not_saved``, where there is none; it says why.
+        AmbiguousReadError: ``gradient_pass_ambiguous``, where there are several.
+    """
+    records = gradients_read(op)
+    if not records:
+        raise not_saved(op)
+    if len(records) > 1:
+        label, passes = op.read("label"), records.column("backward_pass_index")
+        raise AmbiguousReadError(
+            code="gradient_pass_ambiguous",
+            problem=f"{label!r} has {len(records)} saved gradients, of backward passes {listed(passes)}",
+            remedy=f"ask for one: trace.ops[{label!r}].autograd.grad_for(bwd={passes[0]}), or one of .autograd.grads",
+            label=label,
+            passes=tuple(passes),
+        )
+    return records[0].grad
+
+
+def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
+    """The refusal of a gradient that there is not, of any pass or of one, with what is known of why."""
+    label, node = op.read("label"), OpAutograd(op).grad_fn
+    passes: BackwardPassAccessor[BackwardPass] = BackwardPassAccessor(op.trace)
+    remedy = f"trace.autograd.explain({label!r}) says more"
+    if not passes:
+        why = "no backward pass is recorded"
+        remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
+    elif op.read("grad_fn_object_id") is None:
+        why = "it required no gradient"
+    elif node is None or not node.num_calls:
+        why = "no backward pass came to it"
+    elif bwd is not None and not node.calls.rows_of_pass(bwd):
+        why = "that pass did not come to it"
+    else:
+        asked = passes if bwd is None else [passes.for_pass(bwd)]
+        policies = dict.fromkeys(f"save_grads={each.save_grads_policy}" for each in asked)
+        why = f"it was not kept under {', '.join(policies)}"
+        remedy = "run the backward with save_grads=True, or with a selector that matches it"
+    return PayloadUnavailableError(
+        code="gradient_not_saved",
+        problem=f"{label!r} has no saved gradient{'' if bwd is None else f' of backward pass {bwd}'}: {why}",
+        remedy=remedy,
+        label=label,
+        count=0,
+    )
 
 
 class OpAutograd:
@@ -152,21 +112,34 @@ class OpAutograd:
 
     __slots__ = ("op",)
 
-    def __init__(self, op: Recorded) -> None:
+    def __init__(self, op: Owner) -> None:
         self.op = op
 
     @property
-    def grads(self) -> BackwardRecords:
-        """Its saved gradients, one for each backward pass that left one."""
-        return BackwardRecords("gradient record")
+    def grads(self) -> Gradients:
+        """Its saved gradients, in order of the backward passes that left them; an output has none of its own."""
+        return gradients_of(self.op.trace, self.op.read("gradient_rows"), self.op.read("label"))
 
     @property
     def num_saved_grads(self) -> int:
+        """How many they are."""
         return len(self.grads)
 
     def grad_for(self, *, bwd: int) -> Any:
-        """Its gradient in a backward pass, from 1; refused with ``backward_pass_unknown``, as none is recorded."""
-        return self.grads.for_pass(bwd)
+        """Its gradient in one backward pass.
+
+        Args:
+            bwd: Number of the pass, from 1.
+
+        Raises:
+            LookupRefused: ``backward_pass_unknown``, a ``KeyError``, where the trace has no such pass.
+            PayloadUnavailableError: ``gradient_not_saved``, where that pass left none.
+            AmbiguousReadError: ``gradient_pass_ambiguous``, where its node fired several times in that pass.
+        """
+        records = gradients_read(self.op)
+        if not records.rows_of_pass(bwd) and bwd in self.op.trace.table("backward_passes").column("pass_index"):
+            raise not_saved(self.op, bwd)
+        return records.for_pass(bwd).grad
 
     @property
     def grad_fn_class_name(self) -> str | None:
@@ -187,22 +160,30 @@ class OpAutograd:
         return None if number is None or handles is None else handles.node(number)
 
     @property
-    def grad_fn(self) -> Any:
+    def grad_fn(self) -> GradFn | None:
         """The record of that node; None until a backward pass finds it."""
-        found = (record for record in BackwardRecords("grad_fn") if record.grad_fn_object_id == self.grad_fn_object_id)
-        return next(found, None)
+        row = self.op.read("grad_fn_row")
+        return None if row < 0 else self.op.trace.record("grad_fns", row)
 
     @property
     def grad_fn_label(self) -> str | None:
         """Label of that record; None until a backward pass finds it."""
-        return None if self.grad_fn is None else self.grad_fn.label
+        label: str | None = self.op.read("grad_fn_label")
+        return label
 
     def __repr__(self) -> str:
-        return f"<autograd of {self.op.read('label')}: {self.grad_fn_class_name}, {self.num_saved_grads} gradients>"
+        gradients = amount(self.num_saved_grads, "gradient")
+        return f"<autograd of {self.op.read('label')}: {self.grad_fn_class_name}, {gradients}>"
+
+
+def count(trace: View, what: str) -> int:
+    """A count among the facts of the capture."""
+    told: int = trace.tables.fact(what)
+    return told
 
 
 class TraceAutograd:
-    """What autograd had to do with a capture: the records of its backward passes. None is recorded yet."""
+    """What autograd had to do with a capture: its backward passes, the nodes that they found, and their firings."""
 
     __slots__ = ("trace",)
 
@@ -210,24 +191,25 @@ class TraceAutograd:
         self.trace = trace
 
     @property
-    def grad_fns(self) -> BackwardRecords:
-        """The autograd nodes that backward passes found."""
-        return BackwardRecords("grad_fn")
+    def grad_fns(self) -> GradFnAccessor[GradFn]:
+        """The autograd nodes that backward passes found, in the order in which they did."""
+        return GradFnAccessor(self.trace)
 
     @property
-    def grad_fn_calls(self) -> BackwardRecords:
-        """Their firings."""
-        return BackwardRecords("grad_fn call")
+    def grad_fn_calls(self) -> GradFnCallAccessor[GradFnCall]:
+        """Their firings, in order."""
+        return GradFnCallAccessor(self.trace)
 
     @property
-    def backward_passes(self) -> BackwardRecords:
-        """The backward passes."""
-        return BackwardRecords("backward pass")
+    def backward_passes(self) -> BackwardPassAccessor[BackwardPass]:
+        """The backward passes: ``backward_passes[0]`` is pass 1, as is ``.for_pass(1)``."""
+        return BackwardPassAccessor(self.trace)
 
     @property
-    def last_backward_pass(self) -> Any:
+    def last_backward_pass(self) -> BackwardPass | None:
         """The newest backward pass; None before the first."""
-        return self.backward_passes[-1] if self.backward_passes else None
+        passes = self.backward_passes
+        return passes[-1] if passes else None
 
     @property
     def explanations(self) -> ExplanationAccessor[Explanation]:
@@ -248,16 +230,58 @@ class TraceAutograd:
         return explain(self.trace, subject)
 
     @property
+    def grad_fn_fire_timings(self) -> Mapping[str, Duration | None]:
+        """How long each firing took, by call label, in order; None for one of which only the beginning was seen.
+
+        Raises:
+            PayloadUnavailableError: ``grad_fn_fire_timing_unavailable``, once the trace is cleaned up.
+        """
+        if self.trace.projector is None:
+            raise PayloadUnavailableError(
+                code="grad_fn_fire_timing_unavailable",
+                problem="this trace was cleaned up, and with it the times of its firings",
+                remedy="read them before cleanup(), or from the journal of the capture",
+            )
+        calls = self.trace.table("grad_fn_calls")
+        times = [None if time is None else Duration(time) for time in calls.column("backward_duration")]
+        return MappingProxyType(dict(zip(calls.column("call_label"), times, strict=True)))
+
+    def disarm(self) -> None:
+        """Hear of no further backward pass of this capture: close what is open, and take the hooks off its nodes."""
+        if self.trace.diary is not None:
+            self.trace.diary.disarm()
+
+    @property
     def num_backward_passes(self) -> int:
-        return len(self.backward_passes)
+        """How many there are."""
+        return count(self.trace, "num_backward_passes")
 
     @property
     def num_grad_fns(self) -> int:
-        return len(self.grad_fns)
+        """Autograd nodes that were found."""
+        return count(self.trace, "num_grad_fns")
+
+    @property
+    def num_grad_fns_with_op(self) -> int:
+        """Of them those that differentiate an op of the forward."""
+        return count(self.trace, "num_grad_fns_with_op")
+
+    @property
+    def num_grad_fns_without_op(self) -> int:
+        """The others."""
+        return count(self.trace, "num_grad_fns_without_op")
 
     @property
     def num_grad_fn_calls(self) -> int:
-        return len(self.grad_fn_calls)
+        """Their firings."""
+        return count(self.trace, "num_grad_fn_calls")
+
+    @property
+    def num_backward_edges(self) -> int:
+        """Edges between these nodes."""
+        return count(self.trace, "num_backward_edges")
 
     def __repr__(self) -> str:
-        return f"<autograd of {self.trace!r}: {self.num_backward_passes} backward passes>"
+        if self.trace.projector is None:
+            return f"<autograd of {self.trace!r}>"
+        return f"<autograd of {self.trace!r}: {amount(self.num_backward_passes, 'backward pass')}>"

@@ -39,6 +39,10 @@ KINDS: Final[Mapping[str, str]] = {
     "conditionals": "conditional",
     "explanations": "explanation",
     "orphans": "orphan",
+    "backward_passes": "backward pass",
+    "grad_fns": "grad_fn",
+    "grad_fn_calls": "grad_fn call",
+    "gradients": "gradient record",
 }
 
 
@@ -52,6 +56,10 @@ LABELS: Final[Mapping[str, str]] = {
     "conditionals": "id",
     "explanations": "subject",
     "orphans": "label",
+    "backward_passes": "pass_index",
+    "grad_fns": "label",
+    "grad_fn_calls": "call_label",
+    "gradients": "backward_pass_index",
 }
 """The column of each table whose values are its lookup labels."""
 
@@ -98,7 +106,7 @@ class Index:
         return self.through_doors(key, self.folded_door) or self.pass_token(key, self.folded_door)
 
     def through_doors(self, key: str, door: Callable[[str], Door]) -> Found | None:
-        for name in ("layers", "ops", "modules", "module_calls", "params", "buffers"):
+        for name in ("layers", "ops", "modules", "module_calls", "params", "buffers", "grad_fns", "grad_fn_calls"):
             rows = door(name).get(key)
             if rows is not None:
                 return Found(key, name, (self.only(key, name, rows),))
@@ -125,13 +133,15 @@ class Index:
         if passes is None:
             return None
         table, per_pass = passes
+        if token == "all" and table == "grad_fn_calls":
+            return None  # a firing is no site; trace.autograd.grad_fns[base].calls has them all
         if token == "all":
             if table == "module_calls":
                 per_pass = [self.tables.module_calls.value("output_op_rows", call) for (call,) in per_pass]
             return Found(key, "ops", tuple(row for rows in per_pass for row in rows), every=True)
         number = len(per_pass) if token == "last" else int(token)
         if not 1 <= number <= len(per_pass):
-            self.pass_out_of_range(key, base, len(per_pass))
+            self.pass_out_of_range(key, base, len(per_pass), has_all=table != "grad_fn_calls")
         return Found(key, table, (self.only(key, table, per_pass[number - 1]),))
 
     def passes(self, base: str, door: Callable[[str], Door]) -> tuple[str, list[tuple[int, ...]]] | None:
@@ -151,6 +161,10 @@ class Index:
         buffer = door("buffers").get(base)
         if buffer is not None:
             return "ops", [(row,) for row in tables.buffers.value("version_rows", self.only(base, "buffers", buffer))]
+        node = door("grad_fns").get(base)
+        if node is not None:
+            calls = tables.table("grad_fns").value("call_rows", self.only(base, "grad_fns", node))
+            return "grad_fn_calls", [(row,) for row in calls]
         return None
 
     def substring(self, key: str) -> Found | None:
@@ -201,6 +215,10 @@ class Index:
             return numbered(tables.explanations.column("subject"))
         if name == "orphans":
             return numbered(tables.orphans.column("label"))
+        if name in ("grad_fns", "grad_fn_calls"):
+            return numbered(tables.table(name).column(LABELS[name]))
+        if name in ("backward_passes", "gradients"):  # a pass has a number and no label
+            return {}
         if name == "modules":
             rows = numbered(tables.modules.column("address"))
             return {alias: rows[address] for alias, address in tables.aliases.items() if address in rows}
@@ -220,21 +238,21 @@ class Index:
             candidates=tuple(names),
         )
 
-    def pass_out_of_range(self, key: str, base: str, count: int) -> NoReturn:
+    def pass_out_of_range(self, key: str, base: str, count: int, *, has_all: bool = True) -> NoReturn:
         last = f" to {f'{base}:{count}'!r}" if count > 1 else ""
+        every = f", or for all, {base + ':all'!r}" if has_all else ""
         raise IndexOutOfRange(
             code="op_lookup_pass_out_of_range",
             problem=f"{key!r} asks for a pass that {base!r} does not have: it has {count}",
-            remedy=f"ask for {base + ':1'!r}{last}, or for all, {base + ':all'!r}"
-            if count
-            else "ask for something that was called",
+            remedy=f"ask for {base + ':1'!r}{last}{every}" if count else "ask for something that was called",
             key=key,
             num_passes=count,
         )
 
     def missing(self, key: str, table: str | None = None) -> NoReturn:
         """Refuse a key that names nothing, in the whole trace or in one table."""
-        names = ("layers", "modules", "params", "buffers", "ops", "module_calls") if table is None else (table,)
+        everywhere = ("layers", "modules", "params", "buffers", "ops", "module_calls", "grad_fns", "grad_fn_calls")
+        names = everywhere if table is None else (table,)
         near = near_misses(key, (self.door(name) for name in names))
         ops = len(self.tables.ops)
         if table is None:

@@ -8,7 +8,7 @@ None means that the question does not apply. Memory and time come as ``Bytes`` a
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -19,7 +19,7 @@ from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
 from torchlens.reading.fields import Field, Record, pass_through
 from torchlens.reading.given import Given, kept_arguments
-from torchlens.reading.gradients import BackwardRecords, HasGradients, OpAutograd, only_gradient
+from torchlens.reading.gradients import Gradients, OpAutograd, gradients_of, gradients_read, only_gradient
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
 from torchlens.reading.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.reading.view import View
@@ -121,7 +121,7 @@ def values_of(templates: tuple[Any, ...]) -> list[Any]:
     return [python_value(template) for template in templates]
 
 
-class Op(HasGradients, Record):
+class Op(Record):
     """One executed torch call, one output of it; also an input, an output or a version of a buffer."""
 
     __slots__ = ()
@@ -289,6 +289,13 @@ class Op(HasGradients, Record):
     func_autocast_state = Field[dict[str, Any]]("Autocast, grad and inference mode at the call.", dict)
     recurrent_ops = Field[tuple[str, ...]]("Labels of all passes of its layer.")
 
+    # gradients
+    has_grad = Field[bool]("Whether a gradient of it was saved; an output has none of its own.")
+    num_saved_grads = Field[int]("How many were.")
+    grad_shape = Field[tuple[int, ...] | None]("Shape of the first; None without one.")
+    grad_dtype = Field[Any]("Element type of the first, a ``torch.dtype``; None without one.", torch_dtype)
+    gradient_memory = Field[Bytes]("Size of all of them.", Bytes)
+
     # conditions
     is_scalar_bool = Field[bool]("Whether it is a bool of one element.")
     bool_value = Field[bool | None]("The truth that Python took of it; None where none was taken.")
@@ -375,23 +382,25 @@ class Op(HasGradients, Record):
         return self.has_saved_activation and self.trace.has_option("detach_saved_activations")
 
     @property
-    def grad(self) -> NoReturn:
-        """Its only saved gradient.
+    def grad(self) -> Any:
+        """Its only saved gradient, a copy; of an output, that of the op whose tensor it is.
 
         Raises:
-            PayloadUnavailableError: ``gradient_not_saved``, as no backward pass is recorded.
+            PayloadUnavailableError: ``gradient_not_saved``, where there is none; it says why.
+            AmbiguousReadError: ``gradient_pass_ambiguous``, where several backward passes left one.
         """
-        only_gradient(self.label, self.gradient_records)
+        return only_gradient(self)
+
+    @property
+    def quiet_grad(self) -> Any:
+        """The same; None where it is refused."""
+        records = gradients_read(self)
+        return records[0].grad if len(records) == 1 else None
 
     @property
     def save_grads(self) -> bool:
         """Whether its gradients were asked for."""
         return self.trace.has_option("save_grads")
-
-    @property
-    def num_saved_grads(self) -> int:
-        """How many gradients of it were saved."""
-        return len(self.gradient_records)
 
     @property
     def autograd(self) -> OpAutograd:
@@ -509,6 +518,7 @@ class Layer(Record):
     autograd_memory = Field[Bytes | None]("What autograd kept for its first pass's backward; None if unknown.", Bytes)
     num_autograd_tensors = Field[int | None]("How many tensors that is.")
     total_autograd_memory = Field[Bytes | None]("What it kept for all passes, each memory once.", Bytes)
+    total_gradient_memory = Field[Bytes]("Size of the saved gradients of all passes.", Bytes)
     in_multi_output = Field[bool]("Whether its call returns several tensors.")
     multi_output_index = Field[int | None]("Which of them it is, from 0; None where the call returns one.")
     multi_output_name = Field[str | None]("Its field name in the returned value; None without one.")
@@ -601,11 +611,6 @@ class Layer(Record):
     def save_grads(self) -> bool:
         """Whether its gradients were asked for."""
         return self.trace.has_option("save_grads")
-
-    @property
-    def total_gradient_memory(self) -> Bytes:
-        """Size of the saved gradients of all passes."""
-        return Bytes(sum(op.gradient_memory for op in self.ops))
 
     @property
     def ops(self) -> OpAccessor[Op]:
@@ -713,6 +718,11 @@ class Module(Record):
     total_macs_forward = Field[Macs | None]("The multiply-accumulates among it; None if unknown.", Macs)
     total_flops_backward = Field[Flops | None]("Estimate of their backward's work; None if unknown.", Flops)
     total_autograd_memory = Field[Bytes | None]("What autograd kept for the calls inside, each memory once.", Bytes)
+    total_backward_duration = Field[Duration | None](
+        "Time in the autograd nodes of its calls, over all backward passes; None where none was timed.", Duration
+    )
+    total_output_gradient_memory = Field[Bytes]("Size of the saved gradients of what it returned.", Bytes)
+    total_internal_gradient_memory = Field[Bytes]("Size of those of the other ops inside.", Bytes)
     total_internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     total_output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
     max_descendant_depth = Field[int]("Levels of calls below it.")
@@ -740,12 +750,6 @@ class Module(Record):
         """Its class; None where ``handle`` is."""
         handle = self.handle
         return None if handle is None else type(handle)
-
-    @property
-    def total_backward_duration(self) -> Duration | None:
-        """Time of the backward through all its calls; None where none was timed."""
-        timed = [call.backward_duration for call in self.calls]
-        return None if not timed or None in timed else Duration(sum(timed))  # type: ignore[arg-type]  # looked at
 
     @property
     def call_tree(self) -> dict[str, Any]:
@@ -824,6 +828,11 @@ class ModuleCall(Record):
     forward_args_summary = Field[str]("Its positional arguments, as text.")
     forward_kwargs_summary = Field[str]("Its keyword arguments, as text.")
     forward_duration = Field[Duration | None]("Wall time from entering to leaving; None if not left.", Duration)
+    backward_duration = Field[Duration | None](
+        "Time in the autograd nodes of the ops inside, over all backward passes; None where none was timed.", Duration
+    )
+    output_gradient_memory = Field[Bytes]("Size of the saved gradients of what it returned.", Bytes)
+    internal_gradient_memory = Field[Bytes]("Size of those of the other ops inside.", Bytes)
     is_returned = Field[bool]("Whether it came to its end.")
     func_calls_duration = Field[Duration]("Wall time of the ops inside.", Duration)
     flops_forward = Field[Flops | None]("Work of the ops inside; None where one is unknown.", Flops)
@@ -909,11 +918,6 @@ class ModuleCall(Record):
         return torch_dtype(self.trace.table("ops").value("dtype", self.only_output("out_dtype")))
 
     @property
-    def backward_duration(self) -> Duration | None:
-        """Time of the backward through it; None where none was timed."""
-        return None
-
-    @property
     def grads(self) -> tuple[Any, ...]:
         """The saved gradients of what it returned; refused as ``op.grad`` is."""
         return tuple(Op(self.trace, row).grad for row in self.read("output_op_rows"))
@@ -967,6 +971,10 @@ class Param(Record):
     num_uses_by_layers = Field[int]("How many layers took it.")
     num_calls = Field[int]("How many ops took it.")
     co_parent_params = Field[list[str]]("Parameters that were taken together with it.", list)
+    has_grad = Field[bool]("Whether a recorded backward pass added to its gradient.")
+    grad_shape = Field[tuple[int, ...] | None]("Shape of what the last one added; None without one.")
+    grad_dtype = Field[Any]("Element type of that, a ``torch.dtype``; None without one.", torch_dtype)
+    gradient_memory = Field[Bytes]("Size of that; 0 without one.", Bytes)
 
     @property
     def module(self) -> Module | None:
@@ -1040,38 +1048,15 @@ class Param(Record):
         return self.live("grad").grad
 
     @property
-    def grads(self) -> BackwardRecords:
-        """What each recorded backward pass added to it."""
-        return BackwardRecords("gradient record")
-
-    @property
-    def has_grad(self) -> bool:
-        """Whether torch has accumulated a gradient; refused as ``grad`` is."""
-        return self.live("has_grad").grad is not None
-
-    @property
-    def grad_shape(self) -> tuple[int, ...] | None:
-        """Shape of ``grad``; None without one."""
-        grad = self.live("grad_shape").grad
-        return None if grad is None else tuple(grad.shape)
-
-    @property
-    def grad_dtype(self) -> Any:
-        """Dtype of ``grad``; None without one."""
-        grad = self.live("grad_dtype").grad
-        return None if grad is None else grad.dtype
-
-    @property
-    def gradient_memory(self) -> Bytes:
-        """Size of ``grad``; 0 without one."""
-        grad = self.live("gradient_memory").grad
-        return Bytes(0 if grad is None else grad.nbytes)
+    def grads(self) -> Gradients:
+        """What each recorded backward pass added to its gradient; ``torch.autograd.grad`` adds nothing."""
+        return gradients_of(self.trace, self.read("gradient_rows"), self.address)
 
     def about(self) -> str:
         return f" {self.read('shape')} {self.read('dtype')}{'' if self.read('is_trainable') else ', frozen'}"
 
 
-class Buffer(HasGradients, Record):
+class Buffer(Record):
     """One buffer; each version of it that was seen is an op."""
 
     __slots__ = ()
@@ -1097,6 +1082,10 @@ class Buffer(HasGradients, Record):
     dtype = Field[Any]("Its element type, a ``torch.dtype``.", torch_dtype)
     activation_memory = Field[Bytes]("Its size.", Bytes)
     has_saved_activation = Field[bool]("Whether the newest version was kept.")
+    has_grad = Field[bool]("Whether a gradient of the newest version was saved.")
+    grad_shape = Field[tuple[int, ...] | None]("Shape of that; None without one.")
+    grad_dtype = Field[Any]("Element type of that, a ``torch.dtype``; None without one.", torch_dtype)
+    gradient_memory = Field[Bytes]("Size of the saved gradients of the newest version.", Bytes)
 
     @property
     def handle(self) -> Any:

@@ -1,7 +1,7 @@
 """What a selector matched in one trace: an ordered tuple of sites.
 
-A site is the activation of one op, or some of its elements; it answers for that op. A selection belongs to the
-trace it was resolved in and is not stored: keep the selector and resolve it again.
+A site is the activation of one op, or its gradient, or some of its elements; it answers for that op. A selection
+belongs to the trace it was resolved in and is not stored: keep the selector and resolve it again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, overload
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 from projections import masks
 from projections.masks import ALL, Choice, Mask, Whole
@@ -17,11 +17,15 @@ from projections.selector import Selector
 from torchlens.errors import SelectionError
 from torchlens.printable import amount, printable
 from torchlens.reading.absent import absences
+from torchlens.reading.gradient_sites import gradient_rows, kinds_mixed
 from torchlens.reading.lookup import at_position, sliced
 from torchlens.reading.records import Op
 from torchlens.reading.view import View
 
-__all__ = ["Provenance", "Selection", "Site", "positions_of"]
+__all__ = ["Kind", "Provenance", "Selection", "Site", "positions_of"]
+
+Kind: TypeAlias = Literal["activation", "gradient"]
+"""Which of an op's tensors a site is. Sites of two kinds are never of one selection."""
 
 
 class Provenance(NamedTuple):
@@ -32,17 +36,18 @@ class Provenance(NamedTuple):
 
 
 class Site:
-    """The activation of one op, or some of its elements, as something a selector points at."""
+    """The activation of one op or its gradient, or some of its elements, as something a selector points at."""
 
-    __slots__ = ("elements", "provenance", "row", "trace")
+    __slots__ = ("elements", "kind", "provenance", "row", "trace")
 
-    kind: ClassVar[str] = "activation"
-
-    def __init__(self, trace: View, row: int, elements: Mask, provenance: Provenance) -> None:
+    def __init__(
+        self, trace: View, row: int, elements: Mask, provenance: Provenance, kind: Kind = "activation"
+    ) -> None:
         self.trace = trace
         self.row = row
         self.elements = elements
         self.provenance = provenance
+        self.kind: Kind = kind
 
     @classmethod
     def of(cls, trace: View, row: int, *, source: str) -> Site:
@@ -51,7 +56,7 @@ class Site:
 
     @property
     def op(self) -> Op:
-        """The op whose activation this is."""
+        """The op whose activation or gradient this is."""
         return Op(self.trace, self.row)
 
     @property
@@ -88,7 +93,7 @@ class Site:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of its op's activation."""
+        """Shape of its op's activation, which a gradient of it has too."""
         return self.op.shape
 
     @property
@@ -104,14 +109,16 @@ class Site:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Site):
             return NotImplemented
-        return self.row == other.row and self.trace is other.trace and self.elements == other.elements
+        mine, theirs = (self.row, self.kind, self.elements), (other.row, other.kind, other.elements)
+        return self.trace is other.trace and mine == theirs
 
     def __hash__(self) -> int:
         return hash((id(self.trace), self.row))
 
     def __repr__(self) -> str:
         some = "" if isinstance(self.elements, Whole) else f", {self.selected_count} elements"
-        return f"<Site {printable(self.label)} {self.shape}{some}>"
+        what = "" if self.kind == "activation" else f", {self.kind}"
+        return f"<Site {printable(self.label)} {self.shape}{what}{some}>"
 
 
 def positions_of(elements: array[int]) -> Any:
@@ -137,7 +144,7 @@ class Selection(Sequence[Site]):
     selections of one trace.
     """
 
-    __slots__ = ("selector", "sites", "source", "trace")
+    __slots__ = ("kind", "selector", "sites", "source", "trace")
 
     def __init__(
         self,
@@ -146,13 +153,15 @@ class Selection(Sequence[Site]):
         source: str,
         relation: str = "selector",
         selector: Selector | None = None,
+        kind: Kind = "activation",
     ) -> None:
         provenance = Provenance(relation, source)
         choice = rows if isinstance(rows, Mapping) else masks.whole(rows)
         self.trace = trace
         self.source = source
         self.selector = selector
-        self.sites = tuple(Site(trace, row, elements, provenance) for row, elements in sorted(choice.items()))
+        self.kind: Kind = kind
+        self.sites = tuple(Site(trace, row, elements, provenance, kind) for row, elements in sorted(choice.items()))
 
     @property
     def choice(self) -> Choice:
@@ -185,7 +194,8 @@ class Selection(Sequence[Site]):
 
     def where(self, test: Callable[[Op], bool]) -> Selection:
         """The sites for whose op ``test`` is true."""
-        return Selection(self.trace, {site.row: site.elements for site in self.sites if test(site.op)}, self.source)
+        left = {site.row: site.elements for site in self.sites if test(site.op)}
+        return Selection(self.trace, left, self.source, kind=self.kind)
 
     def __len__(self) -> int:
         return len(self.sites)
@@ -222,11 +232,14 @@ class Selection(Sequence[Site]):
         return self.combined(other, left, "difference", "-")
 
     def __invert__(self) -> Selection:
-        others = masks.complement(self.choice, range(len(self.trace.table("ops"))), self.size)
-        return Selection(self.trace, others, shortened(f"~({self.source})"), "complement")
+        tables = self.trace.tables
+        all_rows = range(len(tables.ops)) if self.kind == "activation" else gradient_rows(tables)
+        others = masks.complement(self.choice, all_rows, self.size)
+        return Selection(self.trace, others, shortened(f"~({self.source})"), "complement", kind=self.kind)
 
     def combined(self, other: Selection, choice: Choice, relation: str, sign: str) -> Selection:
-        return Selection(self.trace, choice, shortened(f"({self.source}) {sign} ({other.source})"), relation)
+        source = shortened(f"({self.source}) {sign} ({other.source})")
+        return Selection(self.trace, choice, source, relation, kind=self.kind)
 
     def of_same_trace(self, other: Selection) -> Selection:
         if not isinstance(other, Selection):
@@ -242,12 +255,14 @@ class Selection(Sequence[Site]):
                 problem="the two selections belong to different traces",
                 remedy="resolve both selectors in the same trace",
             )
+        if other.kind != self.kind:
+            raise kinds_mixed(f"a selection of {self.kind}s and one of {other.kind}s")
         return other
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Selection):
             return NotImplemented
-        return self.trace is other.trace and self.choice == other.choice
+        return self.trace is other.trace and self.kind == other.kind and self.choice == other.choice
 
     def __hash__(self) -> int:
         return hash((id(self.trace), self.rows))

@@ -173,6 +173,8 @@ def totals(tables: CaptureTables, where: str | None) -> list[str]:
         "work": work(tables),
         "time": durations(tables),
     }
+    if passes := fact("num_backward_passes"):
+        facts["backward"] = backward(tables, passes)
     if reason := ending(tables):
         status = str(fact("status"))
         facts = {"not finite" if status == "aborted_nonfinite" else status: reason, **facts}
@@ -211,6 +213,19 @@ def work(tables: CaptureTables) -> str:
     unknown = tables.fact("compute_coverage")["unknown"]
     left_out = f"; {amount(unknown, 'op')} not counted" if unknown else ""
     return f"{Flops(tables.fact('total_flops_forward'))}, {Macs(tables.fact('total_macs_forward'))} among it{left_out}"
+
+
+def backward(tables: CaptureTables, passes: int) -> str:
+    """Backward passes, how often a node fired in them, what was kept, and those that failed."""
+    fact, stati = tables.fact, tables.backward_passes.column("status")
+    failed = sum(status == "error" for status in stati)
+    parts = [f"{amount(passes, 'pass')}{f' ({failed} failed)' if failed else ''}"]
+    parts.append(amount(fact("num_grad_fn_calls"), "firing"))
+    times = [time for time in tables.backward_passes.column("duration") if time is not None]
+    if times:
+        parts.append(str(Duration(sum(times))))
+    ops = len(fact("saved_grad_rows"))
+    return f"{', '.join(parts)}; gradients of {amount(ops, 'op')}, {Bytes(fact('saved_gradient_memory'))} kept"
 
 
 def durations(tables: CaptureTables) -> str:

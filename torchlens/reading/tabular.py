@@ -15,7 +15,7 @@ from torchlens.quantities import Bytes
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["BACKWARD_COLUMNS", "COLUMNS", "data_frame", "frame_of"]
+__all__ = ["COLUMNS", "data_frame", "frame_of"]
 
 TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
@@ -51,7 +51,8 @@ LAYERS: Final = """
     layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
     multi_output_index multi_output_name has_saved_activation has_saved_payload shape dtype device_ref activation_memory
-    total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors save_grads flops_forward
+    total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors total_gradient_memory
+    save_grads flops_forward
     macs_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
     is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source
@@ -68,8 +69,10 @@ MODULES: Final = """
     input_layers output_ops output_layers num_params num_params_trainable num_params_frozen num_param_tensors
     num_recursive_params num_recursive_param_tensors recursive_param_addresses param_memory has_trainable_params
     has_frozen_params buffer_layers training has_forward_hooks has_backward_hooks forward_args_summary
-    forward_kwargs_summary forward_duration total_forward_duration func_calls_duration total_func_calls_duration
-    total_output_activation_memory total_internal_activation_memory total_autograd_memory total_flops_forward
+    forward_kwargs_summary forward_duration total_forward_duration backward_duration total_backward_duration
+    func_calls_duration total_func_calls_duration
+    total_output_activation_memory total_internal_activation_memory total_output_gradient_memory
+    total_internal_gradient_memory total_autograd_memory total_flops_forward
     total_macs_forward total_flops_backward num_descendant_calls
     max_descendant_depth
 """
@@ -78,7 +81,8 @@ MODULE_CALLS: Final = """
     address name all_addresses class_name call_index call_label ordinal_index ops num_ops input_ops input_layers
     output_ops output_layers output_structure output_paths forward_arg_names num_forward_args_total
     forward_args_summary forward_kwargs_summary has_saved_forward_args had_pre_hook_input_change forward_duration
-    output_activation_memory internal_activation_memory autograd_memory param_memory func_calls_duration
+    backward_duration output_activation_memory internal_activation_memory output_gradient_memory
+    internal_gradient_memory autograd_memory param_memory func_calls_duration
     flops_forward macs_forward flops_backward code_context
     module_call_stack call_parent call_children num_descendant_calls max_descendant_depth num_param_tensors
     has_trainable_params has_frozen_params
@@ -114,14 +118,6 @@ BACKWARD_PASSES: Final = """
     num_grad_fn_calls
 """
 
-BACKWARD_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "gradient record": tuple(GRADIENT_RECORDS.split()),
-    "grad_fn": tuple(GRAD_FNS.split()),
-    "grad_fn call": tuple(GRAD_FN_CALLS.split()),
-    "backward pass": tuple(BACKWARD_PASSES.split()),
-}
-"""The columns of the data frame of each kind of record that backward passes make, in order."""
-
 CONDITIONALS: Final = """
     id kind num_passes num_arms num_elifs has_elif has_else arm_kinds test_texts fired_arm_kinds bool_values
     terminal_bool_op_labels conditions_evaluated fired evaluation_entry_edges execution_entry_edges source_file
@@ -140,22 +136,36 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "conditionals": tuple(CONDITIONALS.split()),
     "explanations": tuple(EXPLANATIONS.split()),
     "orphans": tuple((TRACE + OPS).split()),
+    "backward_passes": tuple(BACKWARD_PASSES.split()),
+    "grad_fns": tuple(GRAD_FNS.split()),
+    "grad_fn_calls": tuple(GRAD_FN_CALLS.split()),
+    "gradients": tuple(GRADIENT_RECORDS.split()),
     "trace": tuple(TRACE.split()),
 }
 """The columns of the data frame of each collection, and of a trace, in order."""
 
 AS_FIELDS: Final = frozenset(
     (
+        "backward_call_context",
         "code_context",
+        "engine_flags",
         "func_autocast_state",
         "func_config",
+        "grad_inputs",
+        "grad_outputs",
         "non_tensor_kwargs",
         "non_tensor_pos_args",
         "output_structure",
         "parent_arg_positions",
+        "root_grad_arguments",
+        "root_meta",
     )
 )
 """Columns that are shown as the field of the record gives them, since the table has them in another form."""
+
+
+QUIET: Final[Mapping[str, str]] = {"grad": "quiet_grad"}
+"""Columns whose field is refused in ordinary cases, and the name under which the record gives it or None."""
 
 
 def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int], records: Sequence[object]) -> Any:
@@ -180,7 +190,7 @@ def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int], r
 def field_of(record: object, name: str) -> object:
     """A field as a cell: a plain number for a quantity; None where it is refused."""
     try:
-        value = getattr(record, name)
+        value = getattr(record, QUIET.get(name, name))
     except (PayloadUnavailableError, AmbiguousReadError):
         return None
     return int(value) if isinstance(value, Bytes) else value

@@ -280,6 +280,41 @@ class View(ABC):
                 payload=ref[0],
             ) from exc
 
+    def gradient(self, row: int) -> Any:
+        """The tensor of a row of the gradients.
+
+        Raises:
+            PayloadUnavailableError: ``gradient_not_saved``, when it was not kept; ``gradient_not_stored``, when the
+                process that captured held it alone.
+        """
+        gradients = self.table("gradients")
+        ref = gradients.value("payload_ref", row)
+        if ref is None:
+            raise PayloadUnavailableError(
+                code="gradient_not_saved",
+                problem=f"this gradient of backward pass {gradients.value('backward_pass_index', row)} was not kept",
+                remedy="run the backward with save_grads=True; its shape and dtype are told in any case",
+            )
+        return self.kept_gradient((ref, gradients.value("shape", row), gradients.value("dtype", row)))
+
+    def kept_gradient(self, kept: KeptTensor) -> Any:
+        """A copy of a gradient that was kept.
+
+        Raises:
+            PayloadUnavailableError: ``gradient_not_stored``.
+        """
+        try:
+            return self.kept(kept)
+        except PayloadUnavailableError as exc:
+            if exc.code != "argument_not_stored":
+                raise
+            raise PayloadUnavailableError(
+                code="gradient_not_stored",
+                problem="this gradient was held by the process that captured it, and its bytes are not here",
+                remedy="capture with journal=, or copy a capture to disk before its cleanup()",
+                payload=kept[0][0],
+            ) from exc
+
     def argument(self, table: str, row: int, place: int) -> Any:
         """A copy of one of the tensors that a call was given, as it was then.
 

@@ -1,0 +1,200 @@
+"""The typed collections of the backward: passes, autograd nodes, their firings, and saved gradients.
+
+They are accessors as those of the forward are. Positions count from 0; passes, and what follows a colon, from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NoReturn, TypeVar
+
+from typing_extensions import Self
+
+from projections.selector import is_count
+from torchlens.errors import AmbiguousReadError, LookupRefused
+from torchlens.printable import amount
+from torchlens.reading.accessors import Accessor
+from torchlens.reading.lookup import KINDS, listed
+from torchlens.reading.view import View
+
+__all__ = ["BackwardPassAccessor", "GradFnAccessor", "GradFnCallAccessor", "GradientAccessor"]
+
+R = TypeVar("R")
+
+
+class ByPass(Accessor[R]):
+    """Records that each belong to a backward pass.
+
+    Args:
+        of: What they are all of, where that is one thing.
+    """
+
+    pass_column: ClassVar[str] = "backward_pass_index"
+
+    def __init__(self, trace: View, rows: Sequence[int] | None = None, of: str | None = None) -> None:
+        super().__init__(trace, rows)
+        self.of = of
+
+    def for_pass(self, number: int) -> R:
+        """The member of a backward pass; the first pass is 1.
+
+        Raises:
+            LookupRefused: ``backward_pass_unknown``, where there is none; it names the passes that have one.
+            AmbiguousReadError: ``gradient_pass_ambiguous``, where the pass has several.
+        """
+        rows = self.rows_of_pass(number)
+        if not rows:
+            self.none_in(number)
+        if len(rows) > 1:
+            self.several_in(number, len(rows))
+        return self.record(rows[0])
+
+    def in_pass(self, number: int) -> Self:
+        """The members of a backward pass; refused with ``backward_pass_unknown`` where the trace has no such pass."""
+        if number not in self.trace.table("backward_passes").column("pass_index"):
+            self.none_in(number)
+        return type(self)(self.trace, self.rows_of_pass(number), self.of)
+
+    def rows_of_pass(self, number: object) -> list[int]:
+        numbers = self.trace.table(self.table_name).column(self.pass_column)
+        return [row for row in self.rows if numbers[row] == number] if type(number) is int else []
+
+    def none_in(self, number: object) -> NoReturn:
+        kind, recorded = KINDS[self.table_name], len(self.trace.table("backward_passes"))
+        passes = tuple(dict.fromkeys(self.column(self.pass_column)))
+        if type(number) is int and 1 <= number <= recorded:
+            what = f"no {kind}" if self.of is None else f"no {kind} of {self.of!r}"
+            problem = f"backward pass {number} has {what}"
+        else:
+            told = f"{recorded} are recorded" if recorded > 1 else f"{recorded or 'none'} is recorded"
+            problem = f"there is no backward pass {number!r}: {told}"
+        raise LookupRefused(
+            code="backward_pass_unknown",
+            problem=problem,
+            remedy=f"ask for one that has: {listed(passes)}"
+            if passes
+            else "ask for a pass that trace.autograd.backward_passes has",
+            key=number,
+            passes=passes,
+        )
+
+    def several_in(self, number: int, count: int) -> NoReturn:
+        of = "" if self.of is None else f" of {self.of!r}"
+        raise AmbiguousReadError(
+            code="gradient_pass_ambiguous",
+            problem=f"backward pass {number} has {amount(count, KINDS[self.table_name])}{of}",
+            remedy=f"take one of in_pass({number}), or ask by position",
+            backward_pass_index=number,
+            count=count,
+        )
+
+
+class Numbered(ByPass[R]):
+    """Those whose only name is the number of their pass."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The number of the pass of each member, as text."""
+        return tuple(map(str, self.column(self.pass_column)))
+
+    def row_of(self, key: str) -> int | None:
+        number = int(key) if is_count(key) else 0
+        rows = self.rows_of_pass(number) if str(number) == key else []
+        if len(rows) > 1:
+            self.several_in(number, len(rows))
+        return rows[0] if rows else None
+
+    def labelled(self, key: str) -> R:
+        row = self.row_of(key)
+        if row is None:
+            self.trace.index().missing(key, self.table_name)
+        return self.record(row)
+
+
+class BackwardPassAccessor(Numbered[R]):
+    """Backward passes in the order in which they began, by position, or by number through ``for_pass``."""
+
+    table_name = "backward_passes"
+    pass_column = "pass_index"
+
+
+class GradientAccessor(Numbered[R]):
+    """The gradients of one thing that were saved, in order of their passes."""
+
+    table_name = "gradients"
+
+
+class ByPart(Accessor[R]):
+    """Those that a part of their label names too, where only one has it."""
+
+    def labelled(self, key: str) -> R:
+        row = self.row_of(key)
+        part = key.casefold()
+        if row is None and part:
+            found = [row for row, label in zip(self.rows, self.labels, strict=True) if part in label.casefold()]
+            row = self.trace.index().only(key, self.table_name, tuple(found)) if found else None
+        if row is None or (self.chosen is not None and row not in self.chosen):
+            self.trace.index().missing(key, self.table_name)
+        return self.record(row)
+
+
+class GradFnAccessor(ByPart[R]):
+    """Autograd nodes in the order in which they were found, by label, by a call's label, or by a part of a label."""
+
+    table_name = "grad_fns"
+
+    def row_of(self, key: str) -> int | None:
+        row = super().row_of(key)
+        if row is None:
+            call = self.trace.index().door("grad_fn_calls").get(key)
+            row = self.trace.table("grad_fn_calls").value("grad_fn_row", call[0]) if call else None
+        return row
+
+    @property
+    def with_op(self) -> Self:
+        """Those that differentiate an op of the forward."""
+        return self.having("has_op")
+
+    @property
+    def without_op(self) -> Self:
+        """Those that do not: of the loss, of transposed weights, of parameters."""
+        return self.having("has_op", wanted=False)
+
+    @property
+    def fired(self) -> Self:
+        """Those that the engine ran."""
+        return self.having("num_calls")
+
+    @property
+    def custom(self) -> Self:
+        """Those of a Python ``torch.autograd.Function``."""
+        return self.having("is_custom")
+
+
+class GradFnCallAccessor(ByPass[R], ByPart[R]):
+    """Firings in their order, by call label, by the label of a node that fired once, or by a part of a label."""
+
+    table_name = "grad_fn_calls"
+
+    def row_of(self, key: str) -> int | None:
+        row = super().row_of(key)
+        if row is not None:
+            return row
+        index = self.trace.index()
+        label, colon, token = key.rpartition(":")
+        node = index.door("grad_fns").get(label if colon else key)
+        if node is None:
+            return None
+        calls = tuple(self.trace.table("grad_fns").value("call_rows", node[0]))
+        if not colon:
+            return index.only(key, "grad_fn_calls", calls) if calls else None
+        if token == "last" and calls:
+            return calls[-1]
+        if is_count(token):
+            index.pass_out_of_range(key, label, len(calls), has_all=False)
+        return None
+
+    @property
+    def saved(self) -> Self:
+        """Those of which a gradient was kept."""
+        return self.having("is_saved")

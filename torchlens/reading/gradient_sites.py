@@ -1,0 +1,80 @@
+"""The gradients that a selector means in a finished trace, as op rows.
+
+Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (projections.backward_terms).
+Rule   an op has a gradient where one arrived at its place on its autograd node in some backward pass, kept or not.
+       An output has none of its own. A term about passes or nodes holds of an op where it holds in some pass.
+Rule   sites of gradients and of activations are never of one selection; autograd nodes are no sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from projections import CaptureTables
+from projections.backward_terms import Spot, about, matching
+from projections.selector import Record, Selector
+from torchlens.errors import SelectionError
+
+__all__ = ["gradient_rows", "kinds_mixed", "resolve_gradients"]
+
+
+def resolve_gradients(selector: Selector, tables: CaptureTables, records: Record) -> tuple[int, ...]:
+    """The op rows whose gradients a selector means, ascending.
+
+    Raises:
+        SelectionError: ``gradient_sites_unavailable`` before any backward pass; ``selection_kind_incompatible`` where
+            it means activations or autograd nodes too, or compares values.
+    """
+    if not len(tables.table("backward_passes")):
+        raise SelectionError(
+            code="gradient_sites_unavailable",
+            problem=f"{selector!r} asks what a backward pass does, and none was recorded",
+            remedy="run trace.backward(loss) first, or ask for activations by selectors of the forward",
+            selector=repr(selector),
+        )
+    kind = about(selector)
+    if kind == "mixed":
+        raise kinds_mixed(f"{selector!r} means gradients and something else")
+    if kind == "node":
+        raise kinds_mixed(
+            f"{selector!r} means autograd nodes, which are no sites",
+            remedy="trace.autograd.grad_fns.where(...) and .grad_fn_calls.where(...) find nodes and their firings; "
+            "tl.grad(...) means the gradients of ops",
+        )
+    if selector.reads_values:
+        raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose gradients")
+    holds = matching(selector, lambda part: part.rows(tables, records))
+    return tuple(dict.fromkeys(spot.row for spot in spots(tables) if spot.row is not None and holds(spot)))
+
+
+def gradient_rows(tables: CaptureTables) -> tuple[int, ...]:
+    """The op rows that have a gradient."""
+    return tuple(dict.fromkeys(spot.row for spot in spots(tables) if spot.row is not None))
+
+
+def spots(tables: CaptureTables) -> Iterator[Spot]:
+    """Each gradient that arrived at an op, in each pass, by op."""
+    ops, nodes, calls = tables.ops, tables.table("grad_fns"), tables.table("grad_fn_calls")
+    names, labels, are_custom, fired = (
+        nodes.column(name) for name in ("class_name", "label", "is_custom", "call_rows")
+    )
+    passes, missing = calls.column("backward_pass_index"), calls.column("missing_outputs")
+    for row, (node, slot, is_output) in enumerate(
+        zip(ops.column("grad_fn_row"), ops.column("grad_slot"), ops.column("is_output"), strict=True)
+    ):
+        if node < 0 or is_output:
+            continue
+        for number in dict.fromkeys(passes[call] for call in fired[node] if slot not in missing[call]):
+            yield Spot(
+                class_name=names[node],
+                label=labels[node],
+                is_custom=are_custom[node],
+                has_op=True,
+                side="output",
+                row=row,
+                pass_index=number,
+            )
+
+
+def kinds_mixed(problem: str, *, remedy: str = "ask for one kind at a time") -> SelectionError:
+    return SelectionError(code="selection_kind_incompatible", problem=problem, remedy=remedy)
