@@ -771,6 +771,7 @@ CAPTURE: Final = {
     "unseen_rows": "op rows that stand for tensors made where no wrapper looks",
     "threads": "other threads that called torch: name, number of calls, pairs of function and number; none is recorded",
     "verifies_capture": "escapes were looked for, and dispatched operators counted",
+    "capture_mode": "wrapped, or witnessed where dispatched operators were counted too",
     "capture_verified": "every operator is accounted for; None where that was not asked for or the forward has no end",
     "capture_verification_reason": "why, in words",
     "num_escapes": "operators that ran past the wrappers; None where not asked for",

@@ -123,6 +123,7 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "unseen_rows": fact(lambda forward: opaque_rows(forward, unseen=True)),
     "threads": fact(lambda forward: tuple([tuple(thread) for thread in forward.witnessed.threads])),
     "verifies_capture": fact(verifies),
+    "capture_mode": fact(lambda forward: "witnessed" if verifies(forward) else "wrapped"),
     "capture_verified": fact(lambda forward: finding(forward)[0]),
     "capture_verification_reason": fact(lambda forward: finding(forward)[1]),
     "num_escapes": fact(num_escapes),

@@ -114,6 +114,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "output_not_stored": "PayloadUnavailableError",
         "pages_damaged": "Damage",
         "pandas_not_installed": "CompatibilityError",
+        "parameter_changed": "PayloadUnavailableError",
         "parameter_not_live": "PayloadUnavailableError",
         "payload_damaged": "JournalError",
         "payload_lost": "JournalError",

@@ -57,7 +57,17 @@ class Handles:
         copies: Tensors kept beside the calls, by payload number.
     """
 
-    __slots__ = ("_buffers", "_copies", "_functions", "_modules", "_nodes", "_parameters", "_pins", "_reserved")
+    __slots__ = (
+        "_buffers",
+        "_copies",
+        "_functions",
+        "_modules",
+        "_nodes",
+        "_parameter_versions",
+        "_parameters",
+        "_pins",
+        "_reserved",
+    )
 
     def __init__(
         self,
@@ -74,6 +84,7 @@ class Handles:
         self._copies = copies
         self._modules: list[ref[nn.Module]] = []
         self._parameters: list[ref[Tensor]] = []
+        self._parameter_versions: list[int | None] = []
         self._buffers: list[tuple[int, str]] = []
 
     def adopt(
@@ -88,7 +99,10 @@ class Handles:
         """
         global _latest  # one model's worth
         self._modules = list(map(ref, modules))
-        self._parameters = list(map(ref, parameters))
+        self._parameters, self._parameter_versions = [], []
+        for parameter in parameters:
+            self._parameters.append(ref(parameter))
+            self._parameter_versions.append(compat.version_of(parameter))
         self._buffers = list(buffers)
         _latest = self._modules, self._parameters
 
@@ -109,6 +123,11 @@ class Handles:
     def copies(self) -> dict[int, Tensor]:
         """Tensors that have no stored bytes and are no values, by payload number."""
         return self._copies
+
+    def is_as_captured(self, number: int) -> bool:
+        """Whether nothing has written to the parameter with this number since the capture, as torch counts writes."""
+        parameter = self.parameter(number)
+        return parameter is not None and compat.version_of(parameter) == self._parameter_versions[number]
 
     def buffer(self, number: int) -> Tensor | None:
         """What stands under the name of the buffer with this number now; None where its module is gone."""

@@ -69,7 +69,8 @@ FIELDS: dict[str, str] = {
         num_param_tensors_trainable num_pos_args opaque_reason output_of_module_calls step_index
     """,
     "trace": """
-        trace_label model_class_name model_class_qualname backend random_seed graph_shape_hash input_signature_hash
+        trace_label model_class_name model_class_qualname backend capture_mode random_seed graph_shape_hash
+        input_signature_hash param_hash_quick raw_input raw_output
         state state_history outcome halted halt_reason ops layers modules module_calls params buffers conditionals
         orphans input_layers output_layers input_ops output_ops compute_ops compute_layers recurrent_layers saved_ops
         saved_layers saved_grad_ops internal_source_ops internal_sink_ops buffer_read_ops buffer_write_ops layer_labels
@@ -171,10 +172,6 @@ LATER: dict[str, dict[str, str]] = {
     },
     "trace": {
         "recipe": "there are no edits",
-        "capture_mode": "there is one way of capturing",
-        "param_hash_quick": "weights would have to be read at every capture",
-        "raw_input": "the inputs are ops, whose activations are kept",
-        "raw_output": "the returned object is trace.output, its tensors are ops",
         "checkpoint_invocation_witness": "checkpoints are not told apart",
     },
     "op.autograd": {"derived_grad": "only other backends have it"},

@@ -48,11 +48,13 @@ from torchlens.reading.calls_made import Failure, failure_of
 from torchlens.reading.conditionals import Conditional
 from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
+from torchlens.reading.given import Given
 from torchlens.reading.gradient_sites import resolve_gradients
 from torchlens.reading.gradients import TraceAutograd
 from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of, unstored_rows
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.lookup import Found
+from torchlens.reading.raw import raw_input, raw_output
 from torchlens.reading.records import (
     Buffer,
     Layer,
@@ -66,7 +68,7 @@ from torchlens.reading.selection import Kind, Selection
 from torchlens.reading.summary import SummaryText, summary
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
-from torchlens.reading.view import LiveTensors, View, not_copied
+from torchlens.reading.view import LiveTensors, View, no_torch, not_copied
 
 if TYPE_CHECKING:
     import pandas
@@ -149,6 +151,47 @@ class Trace(View):
     random_seed = Field[int | None]("The seed that was asked for; None where none was.")
     graph_shape_hash = Field[str]("Digest of the structure: types, labels, slots and edges.")
     input_signature_hash = Field[str]("Digest of where the inputs sit, their shapes and dtypes.")
+
+    capture_mode = Field[str](
+        "How the forward was watched: ``wrapped``, by wrappers on torch's functions alone, or ``witnessed``, by the"
+        " dispatcher below them too."
+    )
+
+    @property
+    def param_hash_quick(self) -> str:
+        """Digest of the parameters as the capture had them: equal for equal addresses, shapes, dtypes and elements.
+
+        It is worked out at each read, of all elements: of the live parameters, if nothing has written to them since, or
+        of what ``save_arg_values`` kept.
+
+        Raises:
+            PayloadUnavailableError: ``parameter_not_live``, ``parameter_changed``, where there is neither.
+        """
+        self.require_open()
+        try:
+            from torchlens.reading.digests import digest_of  # for cost: a trace is read without torch
+        except ModuleNotFoundError as exc:
+            raise no_torch(exc) from exc
+        return digest_of((param.address, param.as_captured("param_hash_quick")) for param in self.params)
+
+    @property
+    def raw_input(self) -> Given | None:
+        """The arguments of the forward, ``.args`` and ``.kwargs``, from what was kept of the inputs.
+
+        None where one of them was not kept, or the forward did not start.
+        """
+        self.require_open()
+        return raw_input(self)
+
+    @property
+    def raw_output(self) -> Any:
+        """What the forward returned, from what was kept of the outputs, in any process; containers of known kinds as
+        they are, a named tuple, dataclass or model output as a dictionary.
+
+        None where one of them was not kept, or the forward did not return. ``output`` is the object itself.
+        """
+        self.require_open()
+        return raw_output(self)
 
     # -- how it ended
 

@@ -1024,6 +1024,28 @@ class Param(Record):
             return self.trace.argument("ops", row, self.first_place(row))
         return self.live("value").detach().clone()
 
+    def as_captured(self, field: str) -> Any:
+        """The parameter itself if nothing has written to it since the capture, else a copy of what was kept of it.
+
+        Raises:
+            PayloadUnavailableError: ``parameter_not_live``, where it is neither; ``parameter_changed``, where it was
+                written since, and was not kept.
+        """
+        handle = self.handle
+        if handle is not None and self.trace.handles is not None and self.trace.handles.is_as_captured(self.row):
+            return handle
+        rows = self.read("op_rows")
+        if rows and self.trace.table("ops").value("has_saved_args", rows[0]):
+            return self.trace.argument("ops", rows[0], self.first_place(rows[0]))
+        self.live(field)
+        raise PayloadUnavailableError(
+            code="parameter_changed",
+            problem=f"{field} is asked as of the capture, and parameter {self.address!r} was written since",
+            remedy="read it before the parameters change, or capture with CaptureOptions(save_arg_values=True)",
+            address=self.address,
+            field=field,
+        )
+
     @property
     def value_basis(self) -> str | None:
         """Where ``value`` comes from: ``live`` or ``stored``; None where it is not to be had."""

@@ -54,6 +54,10 @@ class LiveTensors(Protocol):
         """The parameter with this number; None once it is gone."""
         ...
 
+    def is_as_captured(self, number: int) -> bool:
+        """Whether nothing has written to the parameter with this number since the capture, as torch counts writes."""
+        ...
+
     def buffer(self, number: int) -> Any:
         """The buffer with this number, as it is now; None once it is gone."""
         ...
