@@ -27,7 +27,15 @@ from torchlens.reading.view import View
 if TYPE_CHECKING:
     from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall, GradientRecord
 
-__all__ = ["Gradients", "OpAutograd", "TraceAutograd", "gradients_of", "gradients_read", "only_gradient"]
+__all__ = [
+    "Gradients",
+    "OpAutograd",
+    "TraceAutograd",
+    "gradients_of",
+    "gradients_read",
+    "keeps_all_gradients",
+    "only_gradient",
+]
 
 Gradients: TypeAlias = "GradientAccessor[GradientRecord]"
 
@@ -46,6 +54,11 @@ class Owner(Protocol):
     def read(self, column: str) -> Any:
         """The value of one column."""
         ...
+
+
+def keeps_all_gradients(trace: View) -> bool:
+    """Whether the capture was asked to keep the gradients of all ops, unless a pass is asked otherwise."""
+    return dict(trace.tables.fact("options")).get("save_grads") in (True, "True", "all")
 
 
 def gradients_read(op: Owner) -> Gradients:

@@ -19,7 +19,14 @@ from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
 from torchlens.reading.fields import Field, Record, pass_through
 from torchlens.reading.given import Given, kept_arguments
-from torchlens.reading.gradients import Gradients, OpAutograd, gradients_of, gradients_read, only_gradient
+from torchlens.reading.gradients import (
+    Gradients,
+    OpAutograd,
+    gradients_of,
+    gradients_read,
+    keeps_all_gradients,
+    only_gradient,
+)
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
 from torchlens.reading.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.reading.view import View
@@ -399,8 +406,8 @@ class Op(Record):
 
     @property
     def save_grads(self) -> bool:
-        """Whether its gradients were asked for."""
-        return self.trace.has_option("save_grads")
+        """Whether its gradients are kept: the capture was asked for those of all ops, or one of it was kept."""
+        return keeps_all_gradients(self.trace) or self.has_grad
 
     @property
     def autograd(self) -> OpAutograd:
@@ -609,8 +616,8 @@ class Layer(Record):
 
     @property
     def save_grads(self) -> bool:
-        """Whether its gradients were asked for."""
-        return self.trace.has_option("save_grads")
+        """Whether its gradients are kept: the capture was asked for those of all ops, or one of some pass was kept."""
+        return keeps_all_gradients(self.trace) or self.read("has_grad")
 
     @property
     def ops(self) -> OpAccessor[Op]:
