@@ -44,6 +44,8 @@ from journal.events import (
     ForwardStarted,
     FunctionSeen,
     GeneratorsKept,
+    GradientKept,
+    GradientObserved,
     InputSeen,
     ModelDescribed,
     ModuleEntered,
@@ -68,6 +70,7 @@ from journal.events import (
 from journal.events.base import At, Value
 from journal.events.template import HOLE, TUPLE
 from journal.protocol import Journal, StreamWriter
+from tests.backward_streams import add_passes
 
 T = TypeVar("T")
 
@@ -578,6 +581,8 @@ class Building:
                 self.add(SavedForBackward(node=node, tensors=kept if self.chance() else None))
         if self.chance():
             self.add(CaptureSettled(torch_restored=True))
+            if self.num_nodes and self.chance():
+                add_passes(self)
 
 
 @st.composite
@@ -620,8 +625,10 @@ def payloads_named(event: Event) -> list[int]:
     """Numbers of the payloads that an event of a capture stream names."""
     if isinstance(event, CodeSeen):
         return [] if event.source is None else [event.source]
-    if isinstance(event, (PayloadKept, TransformKept)):
+    if isinstance(event, (PayloadKept, TransformKept, GradientKept)):
         return [event.payload[0]]
+    if isinstance(event, GradientObserved):
+        return [] if event.payload is None else [event.payload[0]]
     if isinstance(event, ArgumentsKept):
         return [kept[0][0] for kept in event.tensors if kept is not None]
     if isinstance(event, GeneratorsKept):

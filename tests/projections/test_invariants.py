@@ -10,6 +10,7 @@ import pytest
 from journal.errors import JournalCorrupt
 from projections import CaptureTables, invariants
 from tests.projections.making import Made
+from tests.projections.making_backward import Passes
 
 
 def sound() -> CaptureTables:
@@ -25,15 +26,64 @@ def sound() -> CaptureTables:
     for _ in range(2):
         with made.call("blk", x, site="blk") as outer:
             with made.call("blk.act", x, site="act") as inner:
-                inner.returns(made.op("relu", x, "w", site="r"))
+                inner.returns(made.op("relu", x, "w", site="r", **at_node(3)))
             outer.returns(made.op("add", inner.output, made.read("b")))
         x = outer.output
-    first = made.op("max", x, results=2, fields=("values", "indices"), plain=(1,), kwargs=("keepdim", False))
+    first = made.op(
+        "max", x, results=2, fields=("values", "indices"), plain=(1,), kwargs=("keepdim", False), **at_node(4)
+    )
     flag = made.op("gt", first + 1, y, shape=(), dtype="bool")
     made.branch(flag, result=True)
     made.op("sin", x)
     made.write("b", made.op("mul", x), "reassign")
-    return made.returns(made.op("add", first, made.op("rand")), x).tables()
+    return differentiated(made.returns(made.op("add", first, made.op("rand"), **at_node(5)), x)).tables()
+
+
+def at_node(number: int, slot: int = 0) -> dict[str, Any]:
+    """Facts of a result that stands at an output of an autograd node."""
+    return {"grad_fn": "SomeBackward0", "grad_node": number, "grad_slot": slot, "requires_grad": True}
+
+
+def differentiated(made: Made) -> Passes:
+    """Passes with something of everything: two orders, one in another, an error, gradients of ops and parameters."""
+    passes = Passes(made)
+    weight, value = passes.node("AccumulateGrad", leaf=-1), passes.node("AccumulateGrad", leaf=-2)
+    between = passes.node("TBackward0", weight, sequence=9)
+    relu = passes.node("ReluBackward0", between, value, number=3)
+    most = passes.node("MaxBackward0", relu, (relu, 0), number=4)
+    top = passes.node("AddBackward0", (most, 1), number=5)
+    loss = passes.node("SumBackward0", top, passes.node("MulBackward0", most))
+    passes.open(loss, create_graph=True, policy="True")
+    passes.walk(loss)
+    made_node = passes.node("MulBackward0", top, passes.node("NegBackward0", relu, sequence=21), sequence=20)
+    passes.fire(loss, made=(20, 20))
+    kept = passes.observe(top)
+    passes.observe(top, 1, side="input")
+    passes.fire(top, made=(20, 22))
+    passes.observe(most, 2, slot=1)
+    passes.fire(most)
+    passes.observe(relu, 3)
+    passes.open(between)
+    passes.observe(weight)
+    passes.fire(between, weight)
+    passes.close()
+    passes.fire(relu)
+    passes.observe(weight)
+    passes.fire(weight)
+    unknown = passes.node("MulBackward0", most, sequence=40)
+    passes.make(made_node, made_node.behind[1], unknown)  # type: ignore[arg-type]  # nodes
+    passes.keep(kept, 4)
+    passes.close()
+    again = passes.node("SumBackward0", made_node)
+    passes.open(again)
+    passes.walk(again)
+    passes.fire(again, made_node)
+    passes.observe(top, 5)
+    passes.fire(top)
+    passes.close("engine_error", exception="builtins.RuntimeError", message="no")
+    passes.open(trigger="implicit", task=7)
+    passes.fire(top, timed=False)
+    return passes
 
 
 GUARDED: Final[dict[str, str]] = {
@@ -122,6 +172,36 @@ GUARDED: Final[dict[str, str]] = {
     "times_add_up": "ops.func_duration capture.func_calls_duration module_calls.func_calls_duration",
     "times_of_the_capture_fit": "capture.overhead_duration capture.setup_duration",
     "the_ending_is_told_once": "capture.status capture.halted capture.is_partial capture.halt_reason",
+    "backward_passes_are_dense": "backward_passes.pass_index backward_passes.outer_context",
+    "backward_passes_end_as_they_were_closed": "backward_passes.status backward_passes.implicit",
+    "grad_fn_labels_spell_their_numbers": "grad_fns.type grad_fns.type_index grad_fns.ordinal_index "
+    "grad_fns.step_index",
+    "grad_fn_edges_mirror_each_other": "grad_fns.parents grad_fns.children grad_fns.has_parents grad_fns.has_children",
+    "grad_fns_know_who_is_beside_them": "grad_fns.siblings grad_fns.co_parents grad_fns.has_siblings "
+    "grad_fns.has_co_parents",
+    "firings_are_counted_by_node": "grad_fn_calls.call_index grad_fn_calls.label grad_fn_calls.call_label "
+    "grad_fns.num_calls grad_fns.call_labels",
+    "firings_stand_in_their_pass": "grad_fn_calls.backward_pass_index grad_fn_calls.ordinal_in_pass "
+    "backward_passes.num_grad_fn_calls backward_passes.grad_fn_calls",
+    "orders_follow_the_creators": "grad_fns.order grad_fns.differentiates grad_fns.creator_object_id",
+    "creators_fired_in_the_pass_of_origin": "grad_fns.origin_backward_pass",
+    "orders_of_passes_are_those_of_their_firings": "backward_passes.order backward_passes.origin_backward_pass "
+    "backward_passes.order_attribution_coverage",
+    "grad_fns_and_ops_know_each_other": "ops.grad_fn_label grad_fns.op_label grad_fns.has_op grad_fns.param_address",
+    "membership_is_told_by_its_source": "grad_fns.modules grad_fns.module_address grad_fns.module_membership_source",
+    "gradients_and_their_owners_know_each_other": "gradients.owner gradients.ordinal ops.num_saved_grads "
+    "ops.gradient_rows params.num_increments params.has_grad params.gradient_rows",
+    "gradients_are_described_at_their_owners": "gradients.is_saved gradients.memory ops.grad_shape ops.grad_dtype "
+    "params.grad_shape params.gradient_memory",
+    "gradients_stand_in_the_pass_of_their_firing": "gradients.backward_pass_index gradients.grad_fn_label",
+    "kept_gradients_of_firings_are_described": "grad_fn_calls.is_saved grad_fn_calls.grad_inputs "
+    "grad_fns.has_saved_call",
+    "memory_of_gradients_adds_up": "layers.total_gradient_memory layers.has_grad module_calls.output_gradient_memory "
+    "module_calls.internal_gradient_memory",
+    "times_of_grad_fns_are_those_of_their_firings": "grad_fns.backward_duration grad_fns.total_backward_duration",
+    "backward_counts_add_up": "capture.num_backward_passes capture.has_backward_pass capture.num_grad_fns "
+    "capture.num_grad_fns_with_op capture.num_grad_fns_without_op capture.num_grad_fn_calls "
+    "capture.num_backward_edges capture.saved_grad_rows capture.saved_grad_ops",
 }
 """Columns of which a promise finds another cell than is right."""
 
@@ -135,6 +215,8 @@ SPOILT: Final[dict[str, tuple[str, str, int, Any]]] = {
     "modules_nest": ("module_calls", "op_rows", 1, ()),
     "every_output_has_a_parent": ("ops", "parent_rows", -1, ()),
     "inputs_have_no_parents": ("ops", "parents", 0, ("sin_1_7",)),
+    "grad_fns_are_one_for_each_node": ("grad_fns", "grad_fn_object_id", 0, 5),
+    "outputs_have_no_gradient_of_their_own": ("ops", "num_saved_grads", -1, 1),
 }
 """A cell that a promise finds to be wrong, where another value of the same kind is not enough."""
 
