@@ -22,6 +22,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 import attrs
 
 from journal.events.backward import Side
+from projections.build import CaptureTables
 from projections.errors import SelectionError, SelectorTypeError
 from projections.selector import (
     AllOf,
@@ -216,6 +217,17 @@ def matching(selector: Selector, rows_of: Callable[[Selector], Iterable[int]]) -
         return lambda spot: some_or_all(part(spot) for part in parts)
     rows = frozenset(rows_of(selector))
     return lambda spot: spot.row in rows
+
+
+def behind_outputs(rows: Iterable[int], tables: CaptureTables) -> set[int]:
+    """The op rows at which the gradients of some rows are: an output has that of the op whose value it is."""
+    values, is_output = tables.ops.column("value"), tables.ops.column("is_output")
+    found = set(rows)
+    outputs = {row for row in found if is_output[row]}
+    shown = {values[row] for row in outputs}
+    if shown:
+        found.update(row for row, value in enumerate(values) if value in shown)
+    return {row for row in found if not is_output[row]}
 
 
 # -- what people call

@@ -18,16 +18,24 @@ from projections.selector import Selector
 from torchlens import compat
 from torchlens.capture.facts import Facts
 from torchlens.capture.plan import Stop
-from torchlens.errors import ConfigurationError, SelectionError, TorchLensWarning
-from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions, unavailable
+from torchlens.errors import ConfigurationError, SelectionError, TorchLensError, TorchLensWarning
+from torchlens.options import (
+    CaptureOptions,
+    DiskStorage,
+    JournalOptions,
+    SaveOptions,
+    require_switch,
+    unavailable,
+)
 from torchlens.reading.facade import Trace
 from torchlens.reading.failed import TraceCaptureError, TraceJournalError
-from torchlens.reading.recording import Recording
+from torchlens.reading.recording import GradientsAsked, Recording
 from torchlens.tracing import driver
 from torchlens.tracing.left import error_of, stopped
 from torchlens.tracing.request import (
     Request,
     arguments,
+    gradients_text,
     holding_of,
     journal_of,
     model_of,
@@ -111,6 +119,42 @@ def trace(
         >>> trace.ops.labels
         ('input_1', 'linear_1_1', 'output_1')
     """
+    return _traced(
+        model,
+        input_args,
+        input_kwargs,
+        unrouted,
+        follows_backward=True,
+        capture=capture,
+        save=save,
+        stop_after=stop_after,
+        journal=journal,
+        backend=backend,
+        name=name,
+        tags=tags,
+        storage=storage,
+        intervene=intervene,
+    )
+
+
+def _traced(
+    model: Any,
+    input_args: Any,
+    input_kwargs: Any,
+    unrouted: Mapping[str, Any],
+    *,
+    follows_backward: bool,
+    capture: CaptureOptions | None,
+    save: Any,
+    stop_after: Any,
+    journal: Any,
+    backend: str | None,
+    name: str | None,
+    tags: Sequence[str],
+    storage: DiskStorage | None,
+    intervene: Any = None,
+) -> Trace:
+    """What ``trace`` gives; backward passes are recorded where ``follows_backward`` says so."""
     _refuse_unrouted(unrouted)
     if intervene is not None:
         raise unavailable("intervene")
@@ -133,13 +177,17 @@ def trace(
         stop=stop_of(stop_after, root),
         name=name_of(name),
         tags=tags_of(tags),
+        save_grads_text=gradients_text(capture or DEFAULTS, storage),
+        follows_backward=follows_backward,
         also_called=also_called,
     )
     held = journal_of(journal) if storage is None else new_journal(storage, journal)
     captured = _captured(held, request)
     made = Trace(held, captured.stream, handles=captured.handles, output=captured.output)
-    _follow_backwards(made, captured)
+    refused = _follow_backwards(made, captured, request)
     _raise_what_ended(captured, made, request)
+    if refused is not None:
+        raise refused
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
     if isinstance(request.save, Selector) and (captured.unmatched or not captured.kept_any):
@@ -155,6 +203,9 @@ def record(
     save: Any,
     stop_after: str | Selector | Callable[[Facts], bool] | None = None,
     on_forward_error: OnForwardError = "raise",
+    save_grads: Any = None,
+    default_grad: bool | None = None,
+    backward_ready: bool = False,
     capture: CaptureOptions | None = None,
     journal: str | os.PathLike[str] | JournalOptions | None = None,
     storage: DiskStorage | None = None,
@@ -172,10 +223,14 @@ def record(
         save: Which activations are kept, as for ``trace``; there must be something to keep.
         on_forward_error: What to do where the model raises: ``"raise"``, with what came before at the exception's
             ``.partial_trace``, or ``"return_partial"``, which gives the recording of that.
+        save_grads, backward_ready: As in ``CaptureOptions``. Backward passes are recorded only where one of these or
+            ``default_grad`` is given, here or in ``capture``.
+        default_grad: Whether a backward pass keeps all gradients where ``save_grads`` does not say which.
         stop_after, capture, journal, storage, backend, name, tags: As for ``trace``.
 
     Raises:
-        ConfigurationError: ``recording_nothing_requested``, ``on_forward_error_invalid``.
+        ConfigurationError: ``recording_nothing_requested``, ``on_forward_error_invalid``,
+            ``option_group_keyword_conflict``.
         TorchLensError: What ``trace`` raises.
 
     Example:
@@ -198,12 +253,15 @@ def record(
             remedy='pass "raise", whose exception holds what came before, or "return_partial"',
             argument="on_forward_error",
         )
+    options, asked = _with_gradients(capture, save_grads, default_grad, backward_ready)
     try:
-        made = trace(
+        made = _traced(
             model,
             input_args,
             input_kwargs,
-            capture=capture,
+            unrouted,
+            follows_backward=asked is not None,
+            capture=options,
             save=save,
             stop_after=stop_after,
             journal=journal,
@@ -211,13 +269,37 @@ def record(
             name=name,
             tags=tags,
             storage=storage,
-            **unrouted,
         )
     except TraceCaptureError as exc:
         if on_forward_error == "raise" or exc.partial_trace is None:
             raise
         made = exc.partial_trace
-    return Recording(made)
+    return Recording(made, asked)
+
+
+def _with_gradients(
+    capture: Any, save_grads: Any, default_grad: Any, backward_ready: Any
+) -> tuple[CaptureOptions, GradientsAsked | None]:
+    """The options with what ``record`` was given besides; and what backward passes keep, None for no such pass."""
+    _refuse_settings(None, capture)
+    options = capture or DEFAULTS
+    require_switch("default_grad", default_grad)
+    given = {"save_grads": save_grads, "backward_ready": backward_ready or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    twice = [name for name in given if getattr(options, name) is not None]
+    if twice:
+        raise ConfigurationError(
+            code="option_group_keyword_conflict",
+            problem=f"{' and '.join(twice)} stand in capture= and beside it",
+            remedy="leave one of them out",
+            keywords=tuple(twice),
+        )
+    options = attrs.evolve(options, **given)
+    is_asked = options.save_grads is not None or options.backward_ready or default_grad is not None
+    asked = GradientsAsked(options.save_grads, default_grad) if is_asked else None
+    if asked is not None:
+        options = attrs.evolve(options, save_grads=asked.standing)
+    return options, asked
 
 
 def _outside() -> int:
@@ -275,11 +357,20 @@ def _captured(held: Journal, request: Request) -> driver.Captured:
     return captured
 
 
-def _follow_backwards(made: Trace, captured: driver.Captured) -> None:
-    """Have the trace know of its backward passes, and what they hold let go of with it."""
+def _follow_backwards(made: Trace, captured: driver.Captured, request: Request) -> TorchLensError | None:
+    """Have the trace know of its backward passes, and what they hold let go of with it; what was asked of them may be
+    refused."""
     made.diary = captured.backwards
     if captured.backwards is not None:
         weakref.finalize(made, captured.backwards.disarm).atexit = False
+        try:
+            if request.options.backward_ready:
+                captured.backwards.require_possible(has_graph=captured.has_graph)
+            captured.backwards.follow(made, request.options.save_grads)
+        except TorchLensError as error:
+            error.partial_trace = made
+            return error
+    return None
 
 
 def _raise_what_ended(captured: driver.Captured, made: Trace, request: Request) -> None:

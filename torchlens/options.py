@@ -10,6 +10,7 @@ import attrs
 
 from journal.lmdb_journal import Durability
 from journal.lmdb_opening import Sync
+from projections.selector import Selector
 from torchlens.errors import ConfigurationError
 
 __all__ = ["CaptureOptions", "DiskStorage", "JournalOptions", "SaveMode", "SaveOptions", "to_disk"]
@@ -22,7 +23,7 @@ def unavailable(argument: str) -> ConfigurationError:
     return ConfigurationError(
         code="option_not_available",
         problem=f"{argument}= is not available in this version",
-        remedy="leave it out; gradients, edits and replay arrive with later versions (CHANGELOG.md)",
+        remedy="leave it out; edits and replay arrive with later versions (CHANGELOG.md)",
         argument=argument,
     )
 
@@ -32,9 +33,52 @@ def _later(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise unavailable(attribute.name)
 
 
-def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def keeps_gradients(asked: Any) -> bool:
+    """Whether ``save_grads=`` asks for any gradient."""
+    is_nothing = (
+        asked is None or asked is False or (isinstance(asked, (str, list, tuple)) and asked in ("none", [], ()))
+    )
+    return not is_nothing
+
+
+def backward_ready_conflict(problem: str) -> ConfigurationError:
+    """The refusal of ``backward_ready`` beside something that keeps activations off the graph."""
+    return ConfigurationError(
+        code="backward_ready_conflict",
+        problem=f"{problem}, and backward_ready=True keeps them on it",
+        remedy="leave one of them out",
+    )
+
+
+def require_switch(argument: str, value: Any) -> None:
+    """Refuse what is neither True, False nor left out."""
     if value is not None and not isinstance(value, bool):
-        raise unavailable("save_grads of a selector")
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"{argument}={value!r} is neither True nor False",
+            remedy="pass one of these, or leave it out",
+            argument=argument,
+        )
+
+
+def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    for item in items:
+        if isinstance(item, (str, int, Selector)) or callable(item) or (item is None and item is value):
+            continue
+        raise save_grads_invalid(item)
+
+
+def save_grads_invalid(item: Any) -> ConfigurationError:
+    """The refusal of what names no gradients."""
+    shown = f"{item!r} in a list" if isinstance(item, (str, bool)) else type(item).__name__
+    return ConfigurationError(
+        code="save_grads_type_invalid",
+        problem=f"save_grads= got {shown}",
+        remedy="pass True, False or None alone; or a selector, a label, a module address, a position in trace.ops, "
+        "part of a label, a predicate over ops, or a list of these",
+        received_type=type(item).__name__,
+    )
 
 
 def _invalid(
@@ -205,9 +249,13 @@ class CaptureOptions:
         save_arg_values: Keep what each torch call and module call was given, as it was then.
         save_rng_states: Keep the states of torch's random generators before each call.
         optimizer: Say of each parameter whether this optimizer steps it.
-        save_grads: Which gradients backward passes keep: True those of every op and what each parameter gets, False and
-            None none.
-        backward_ready, replayable: Refused until they are available.
+        save_grads: Which gradients backward passes keep: True those of all ops and what each parameter gets; None or
+            False none, so that only what ran is told; else a selector, also of gradients and autograd nodes
+            (``tl.grad``, ``tl.grad_fn``, ``tl.in_backward_pass``, ...), a label, a module address, a predicate over
+            finished ops, or a list of these. ``trace.backward(loss, save_grads=...)`` replaces it for one pass.
+        backward_ready: Refuse the capture where no backward could follow, and notice every run of the autograd engine,
+            also one that Python code does not start. None is False; False itself contradicts ``save_grads``.
+        replayable: Refused until replay is available.
     """
 
     random_seed: int | None = attrs.field(default=None, validator=_seed)
@@ -224,8 +272,26 @@ class CaptureOptions:
     save_rng_states: bool = attrs.field(default=False, validator=_switch)
     optimizer: Any = attrs.field(default=None, validator=_optimizer)
     save_grads: Any = attrs.field(default=None, validator=_gradients)
-    backward_ready: bool = attrs.field(default=False, validator=_later)
+    backward_ready: bool | None = attrs.field(default=None, validator=attrs.validators.optional(_switch))
     replayable: bool = attrs.field(default=False, validator=_later)
+
+    def __attrs_post_init__(self) -> None:
+        keeps = keeps_gradients(self.save_grads)
+        if self.inference_only and (self.backward_ready or keeps):
+            raise ConfigurationError(
+                code="inference_only_conflict",
+                problem="inference_only=True leaves no autograd graph, and "
+                f"{'save_grads=' if keeps else 'backward_ready=True'} asks for a backward",
+                remedy="leave one of them out",
+            )
+        if self.backward_ready and self.detach_saved_activations:
+            raise backward_ready_conflict("detach_saved_activations=True cuts activations from the autograd graph")
+        if self.backward_ready is False and keeps:
+            raise ConfigurationError(
+                code="backward_capture_conflict",
+                problem="save_grads= asks for gradients of a backward, and backward_ready=False for none",
+                remedy="leave backward_ready out, or pass True",
+            )
 
 
 @attrs.define(frozen=True, slots=True)

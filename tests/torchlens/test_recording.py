@@ -151,7 +151,7 @@ def test_a_recording_of_nothing_is_refused(save: Any) -> None:
     ("options", "code"),
     [
         ({"on_forward_error": "ignore"}, "on_forward_error_invalid"),
-        ({"backward_ready": True}, "trace_forward_kwargs_unrouted"),
+        ({"save_rng_states": True}, "trace_forward_kwargs_unrouted"),
         ({"backend": "jax"}, "unknown_backend"),
     ],
 )

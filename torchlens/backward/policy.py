@@ -10,12 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from journal.events import GraphNode
-from torchlens.options import unavailable
 
-__all__ = ["EVERYTHING", "NOTHING", "WHOLE", "Kept", "Policy", "policy_of"]
+__all__ = ["EVERYTHING", "NOTHING", "WHOLE", "Kept", "Policy"]
 
 
 class Kept(NamedTuple):
@@ -66,12 +65,3 @@ class Everything(Policy):
 
 NOTHING: Final = Nothing()
 EVERYTHING: Final = Everything()
-
-
-def policy_of(save_grads: Any) -> Policy:
-    """The policy that ``save_grads=`` means."""
-    if save_grads is None or save_grads is False:
-        return NOTHING
-    if save_grads is True:
-        return EVERYTHING
-    raise unavailable("save_grads of a selector")

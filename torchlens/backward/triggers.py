@@ -7,18 +7,22 @@ Not    what happens when the engine runs (engine.py).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from weakref import ref
 
 from torch import Tensor
 
 from journal.events import Trigger
 from torchlens import compat
 from torchlens.backward import engine
+from torchlens.backward.choosing import policy_of
 from torchlens.backward.diary import Asked, Capture, Diary
-from torchlens.backward.policy import Policy, policy_of
+from torchlens.backward.policy import NOTHING
 from torchlens.capture.places import calling, frame_at
 from torchlens.errors import BackwardRefused, ConfigurationError
+from torchlens.reading.facade import Trace
+from torchlens.reading.recording import backward_not_requested
 
 __all__ = ["Backwards"]
 
@@ -28,17 +32,47 @@ class Backwards:
 
     Args:
         capture: What the forward left.
-        policy: Which gradients are kept unless a verb says otherwise.
+        is_wanted: Whether passes are to be recorded at all.
         is_standing: Whether runs that come past torch's Python code are to be noticed too.
         without_graph: What kept the forward from making a graph; None where nothing did.
     """
 
-    def __init__(self, capture: Capture, policy: Policy, *, is_standing: bool, without_graph: str | None) -> None:
+    def __init__(self, capture: Capture, *, is_wanted: bool, is_standing: bool, without_graph: str | None) -> None:
         self.without_graph = without_graph
+        self.is_wanted = is_wanted
         self.diary: Diary | None = None
-        if capture.nodes:
-            self.diary = Diary(capture, policy, is_standing=is_standing)
+        self.trace: Callable[[], Trace | None] = lambda: None
+        if capture.nodes and is_wanted:
+            self.diary = Diary(capture, NOTHING, is_standing=is_standing)
             engine.arm(self.diary)
+
+    def follow(self, trace: Trace, save_grads: Any) -> None:
+        """Keep gradients as asked, from now on and unless a verb says otherwise.
+
+        Args:
+            trace: The trace of the capture, whose ops the request names.
+            save_grads: As in ``CaptureOptions``.
+
+        Raises:
+            TorchLensError: What ``policy_of`` raises.
+        """
+        self.trace = ref(trace)
+        if self.diary is not None:
+            self.diary.policy = policy_of(save_grads, trace)
+
+    def require_possible(self, *, has_graph: bool) -> None:
+        """Refuse, as ``backward`` would, where no loss can be connected to the capture.
+
+        Args:
+            has_graph: Whether something that the forward made or returned is on an autograd graph.
+
+        Raises:
+            BackwardRefused: ``backward_inference_only``, ``loss_not_connected``.
+        """
+        if not has_graph:
+            self.disarm()
+            self.diary = None
+        self._require()
 
     def readable(self) -> int | None:
         """See ``LiveDiary.readable``."""
@@ -50,7 +84,9 @@ class Backwards:
             engine.disarm(self.diary)
             self.diary.disarm()
 
-    def backward(self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any]) -> None:
+    def backward(
+        self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any], *, trigger: Trigger = "backward"
+    ) -> None:
         """See ``Trace.backward``."""
         diary = self._require()
         if not isinstance(loss, Tensor):
@@ -64,21 +100,31 @@ class Backwards:
             has_graph = loss.requires_grad
         if not has_graph:
             raise engine.not_connected()
-        asked = asked_for("backward", save_grads)
+        asked = self._asked(trigger, save_grads)
         with engine.asking(diary, asked, must_reach=True):
             loss.backward(**torch_kwargs)
         tell_refusal(diary)
 
     def capture_backward(self, save_grads: Any) -> contextlib.AbstractContextManager[None]:
         """See ``Trace.capture_backward``."""
-        return _capturing(self._require(), asked_for("recording_backward", save_grads))
+        return _capturing(self._require(), self._asked("recording_backward", save_grads))
+
+    def _asked(self, trigger: Trigger, save_grads: Any) -> Asked:
+        """What is said of the runs to come: by which verb they are asked for, where, and what is kept."""
+        trace = self.trace()
+        policy = None if save_grads is None or trace is None else policy_of(save_grads, trace)
+        frame = calling()
+        return Asked(trigger, None if frame is None else frame_at(frame.f_code, frame.f_lasti), policy)
 
     def _require(self) -> Diary:
         """The diary, or why there is nothing to record.
 
         Raises:
             BackwardRefused: ``backward_inference_only``, ``backward_disarmed``, ``loss_not_connected``.
+            CaptureError: ``recording_backward_not_requested``.
         """
+        if not self.is_wanted:
+            raise backward_not_requested()
         if self.diary is None and self.without_graph is not None:
             raise BackwardRefused(
                 code="backward_inference_only",
@@ -113,13 +159,3 @@ def tell_refusal(diary: Diary) -> None:
     """Raise what has kept a pass from being recorded."""
     if diary.refusal is not None:
         raise diary.refusal
-
-
-def asked_for(trigger: Trigger, save_grads: Any) -> Asked:
-    """What is said of the runs to come: by which verb they are asked for, where in the user's code, and the policy."""
-    frame = calling()
-    return Asked(
-        trigger,
-        None if frame is None else frame_at(frame.f_code, frame.f_lasti),
-        None if save_grads is None else policy_of(save_grads),
-    )

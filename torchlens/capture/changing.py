@@ -41,6 +41,7 @@ class ChangeFailed(NamedTuple):
     value: int
     problem: str  # what the change did: "raised ValueError: ..."
     cause: Exception | None = None
+    is_cut: bool = False  # the change worked, and left the autograd graph
 
 
 class ChangingKeeper(Keeper):
@@ -51,19 +52,28 @@ class ChangingKeeper(Keeper):
         device: Where kept values are held; None for where each was made.
         change: What is made of each; None for nothing.
         raw: Keep the activation beside what is made of it.
+        connected: What is made of an activation that is on the autograd graph must be on it, where it is kept instead.
         others: As for ``Keeper``.
     """
 
-    __slots__ = ("_change", "_copies", "_device", "_raw", "made")
+    __slots__ = ("_change", "_connected", "_copies", "_device", "_raw", "made")
 
     def __init__(
-        self, *args: Any, copies: bool, device: torch.device | None, change: Change | None, raw: bool, **others: Any
+        self,
+        *args: Any,
+        copies: bool,
+        device: torch.device | None,
+        change: Change | None,
+        raw: bool,
+        connected: bool = False,
+        **others: Any,
     ) -> None:
         super().__init__(*args, **others)
         self._copies = copies
         self._device = device
         self._change = change
         self._raw = raw
+        self._connected = connected and not raw
         self.made: list[Changed] = []
 
     def keep(self, value: int, tensor: Tensor, storage: int | None, *, private: bool = False) -> PayloadRef | None:
@@ -97,6 +107,9 @@ class ChangingKeeper(Keeper):
             return False
         if not isinstance(made, Tensor):
             self.leave(ChangeFailed(value, f"returned {type(made).__name__}, not a tensor"))
+            return True
+        if self._connected and tensor.requires_grad and not made.requires_grad:
+            self.leave(ChangeFailed(value, f"gave a tensor of {made.dtype} off the autograd graph", is_cut=True))
             return True
         made = self._moved(made)
         if shares_memory(made, tensor):

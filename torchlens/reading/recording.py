@@ -15,8 +15,11 @@ import attrs
 from projections.vocabulary import ROOT
 from torchlens import collector
 from torchlens.errors import AmbiguousOpLookupError, CaptureError, LookupRefused, PayloadUnavailableError
+from torchlens.options import require_switch
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
+from torchlens.reading.backward import GradientRecord
+from torchlens.reading.backward_accessors import GradientAccessor
 from torchlens.reading.facade import CaptureOutcome, Trace
 from torchlens.reading.lookup import at_position, listed, near_misses, sliced
 from torchlens.reading.records import Op, Orphan
@@ -120,6 +123,32 @@ class RecordedActivation:
         )
 
 
+@attrs.frozen
+class GradientsAsked:
+    """Which gradients the backward passes of a recording keep."""
+
+    save_grads: Any  # None where it was not given
+    default_grad: bool | None  # in its place
+
+    @property
+    def standing(self) -> Any:
+        """What is kept where a pass is not asked otherwise."""
+        return bool(self.default_grad) if self.save_grads is None else self.save_grads
+
+    def of_pass(self, save_grads: Any, default_grad: bool | None) -> Any:
+        """What a pass keeps that is asked so; None for what stands."""
+        return default_grad if save_grads is None and self.save_grads is None else save_grads
+
+
+def backward_not_requested() -> CaptureError:
+    return CaptureError(
+        code="recording_backward_not_requested",
+        problem="no backward was asked for when this forward was recorded, so none is followed",
+        remedy="record again with save_grads=, default_grad= or backward_ready=True; or call backward on the loss: "
+        "record.out is on the model's graph",
+    )
+
+
 class Recording(Sequence[RecordedActivation]):
     """The kept activations of one forward, in the order in which they were made; made by ``tl.record``.
 
@@ -128,10 +157,12 @@ class Recording(Sequence[RecordedActivation]):
 
     Args:
         trace: The capture, of which nothing has been read.
+        asked: What a backward pass keeps; None where none was asked for.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, asked: GradientsAsked | None = None) -> None:
         self._trace = trace
+        self._asked = asked
         self._held: tuple[int, tuple[RecordedActivation, ...]] | None = None
 
     # -- what was kept
@@ -336,17 +367,80 @@ class Recording(Sequence[RecordedActivation]):
         self._trace.require_open()
         return self._trace
 
-    def backward(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: no gradient was asked for when the forward was recorded.
+    # -- gradients
+
+    def backward(
+        self,
+        loss: Any,
+        *,
+        save_grads: Any = None,
+        default_grad: bool | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> Recording:
+        """Run ``loss.backward()`` and record it as a backward pass; the gradients it keeps join ``grad_records``.
+
+        Args:
+            loss: A tensor made of ``output`` or of recorded activations.
+            save_grads: Which gradients this pass keeps, as in ``CaptureOptions``; None leaves it at what ``tl.record``
+                was given.
+            default_grad: Whether it keeps all where neither says which; None likewise.
+            retain_graph, create_graph: As for ``torch.Tensor.backward``.
+
+        Returns:
+            This recording.
 
         Raises:
-            CaptureError: ``recording_backward_not_requested``.
+            CaptureError: ``recording_backward_not_requested``, where ``tl.record`` was asked for no backward;
+                ``recording_backward_halted`` and ``recording_backward_failed``, where the forward did not return.
+            TorchLensError: What ``Trace.backward`` refuses.
         """
-        raise CaptureError(
-            code="recording_backward_not_requested",
-            problem="no gradient was asked for when this forward was recorded, so nothing would be filled in",
-            remedy="call backward on the loss yourself: record.out is on the model's graph",
+        self._trace.require_open()
+        if self._asked is None:
+            raise backward_not_requested()
+        if self.halted:
+            raise CaptureError(
+                code="recording_backward_halted",
+                problem="this forward was stopped on purpose, so it returned nothing to make a loss of",
+                remedy="record without stop_after=; or backpropagate from an activation that was kept, "
+                "recording.to_trace().backward(loss)",
+            )
+        if self._trace.is_partial:
+            raise CaptureError(
+                code="recording_backward_failed",
+                problem=f"this forward did not return: it is {self.status}",
+                remedy="mend what ended it, which recording.to_trace().failure tells, and record again",
+                status=self.status,
+            )
+        require_switch("default_grad", default_grad)
+        self._trace.live_diary().backward(
+            loss,
+            self._asked.of_pass(save_grads, default_grad),
+            {"retain_graph": retain_graph, "create_graph": create_graph},
+            trigger="recording_backward",
         )
+        return self
+
+    @property
+    def grad_records(self) -> tuple[GradientRecord, ...]:
+        """The kept gradients, of parameters too, in the order in which they passed."""
+        return tuple(GradientRecord(self._trace, row) for row in range(len(self._trace.table("gradients"))))
+
+    def grad_by_label(self, label: str) -> list[GradientRecord]:
+        """Those of one op, by the label it had while the model ran; one for each pass that left one.
+
+        Raises:
+            LookupRefused: ``record_lookup_not_found``, where no op had it.
+        """
+        for name in ("ops", "orphans"):
+            labels = self._trace.table(name).column("raw_label")
+            if label in labels:
+                return [] if name == "orphans" else list(Op(self._trace, labels.index(label)).autograd.grads)
+        self._missing(label)
+
+    def grad_by_pass(self, number: int) -> list[GradientRecord]:
+        """Those of one backward pass, from 1; refused with ``backward_pass_unknown`` where there was none."""
+        return list(GradientAccessor(self._trace).in_pass(number))
 
     # -- its life
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from journal import Journal
 from journal.errors import JournalError
-from journal.events import KeptTensor, Stamped, StreamId, StreamOpened
+from journal.events import KeptTensor, Stamped, StreamId, StreamOpened, Trigger
 from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
 from projections.syntax import Syntax
@@ -91,7 +91,9 @@ class LiveDiary(Protocol):
         """Close what is open and hear of no further pass. Twice is nothing."""
         ...
 
-    def backward(self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any]) -> None:
+    def backward(
+        self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any], *, trigger: Trigger = "backward"
+    ) -> None:
         """Run ``loss.backward(**torch_kwargs)`` as a pass of the capture; see ``Trace.backward``."""
         ...
 

@@ -44,7 +44,6 @@ from journal.protocol import Journal, StreamWriter
 from projections.selector import Selector
 from torchlens import collector, compat
 from torchlens.backward.diary import Capture
-from torchlens.backward.policy import policy_of
 from torchlens.backward.triggers import Backwards
 from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
@@ -98,6 +97,7 @@ class Captured:
     num_unstored: int = 0  # payloads of these
     stopped: bool = False
     aborted: bool = False  # a value was not finite, and the request forbids that
+    has_graph: bool = False  # whether what ran or was returned is on an autograd graph, where backward_ready asks that
     kept_any: bool = False  # whether any payload was kept
     given_up: Why | None = None  # why the forward was left, where the save request could not be served
     unmatched: tuple[Selector, ...] = ()  # texts and positions of the save request that name no op
@@ -200,10 +200,11 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
     copies = Copies(writer.reserve, None if journal.path is None else writer.store)
     recorder = _recorder(writer, keeper, plan, options, copies)
-    if options.save_grads:
+    if request.save_grads_text is not None or options.backward_ready:
         recorder.most_nodes = sys.maxsize  # asked for explicitly: every node is looked at
     handles = Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions, copies.held)
     captured = Captured(writer.stream, handles)
+    of_inputs = 0
     _tell_source(recorder, described, request)
     with seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
@@ -213,6 +214,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             try:
                 with compat.NoTorchFunction():
                     _take_inputs(recorder, request, args, kwargs, paths, parameters)
+                    of_inputs = len(recorder.nodes)
                 if recorder.halt is not None:
                     raise recorder.halt
                 if recorder.leaving is not None:
@@ -253,7 +255,10 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
         for event in saved_for_backward(recorder.nodes, recorder.first_node):
             writer.append(event)
     _settle(journal, writer, recorder, plan, captured)
-    captured.backwards = _backwards(journal, writer.stream, recorder, handles, options)
+    captured.backwards = _backwards(journal, writer.stream, recorder, handles, request)
+    if options.backward_ready:
+        returned = (tensor.requires_grad for _, tensor in leaves(captured.output, deep=True))
+        captured.has_graph = len(recorder.nodes) > of_inputs or any(returned)
     captured.kept_any = keeper.kept_any
     captured.given_up = recorder.leaving
     keeper.let_go()
@@ -261,10 +266,9 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     return captured
 
 
-def _backwards(
-    journal: Journal, stream: StreamId, recorder: Recorder, handles: Handles, options: CaptureOptions
-) -> Backwards:
+def _backwards(journal: Journal, stream: StreamId, recorder: Recorder, handles: Handles, request: Request) -> Backwards:
     """What will record the backward passes of a capture whose forward has ended."""
+    options = request.options
     nodes, first = recorder.nodes, recorder.first_node
     left = Capture(journal, stream, nodes, first, handles.parameters, recorder.leaves, handles.copies)
     without = None
@@ -274,7 +278,12 @@ def _backwards(
         without = "it was captured under torch.inference_mode()"
     elif not compat.grad_enabled():
         without = "it was captured under torch.no_grad()"
-    return Backwards(left, policy_of(options.save_grads), is_standing=bool(options.save_grads), without_graph=without)
+    return Backwards(
+        left,
+        is_wanted=request.follows_backward,
+        is_standing=request.save_grads_text is not None or options.backward_ready is True,
+        without_graph=without,
+    )
 
 
 def _keeper(writer: StreamWriter, request: Request, *, on_disk: bool) -> Keeper:
@@ -295,6 +304,7 @@ def _keeper(writer: StreamWriter, request: Request, *, on_disk: bool) -> Keeper:
         device=how.device,
         change=change,
         raw=how.raw,
+        connected=options.backward_ready is True,
     )
 
 
@@ -354,8 +364,9 @@ def _requested(request: Request) -> CaptureRequested:
         options=tuple(
             (field.name, encode(value, _nothing))
             for field in attrs.fields(CaptureOptions)
-            if (value := getattr(request.options, field.name)) != field.default
-        ),
+            if field.name != "save_grads" and (value := getattr(request.options, field.name)) != field.default
+        )
+        + ((("save_grads", request.save_grads_text),) if request.save_grads_text is not None else ()),
         save=request.save_text,
         stop_after=None if request.stop is None else request.stop.text,
     )

@@ -45,6 +45,14 @@ def error_of(why: Why, tables: CaptureTables) -> TorchLensError:
     labels = dict(reversed([*zip(tables.ops.column("value"), tables.ops.column("label"), strict=True)]))
     if isinstance(why, ChangeFailed):
         label = labels.get(why.value)
+        if why.is_cut:
+            return SaveTransformError(
+                code="transform_not_differentiable",
+                problem=f"{problem_of(why)}, at {label!r}, and backward_ready=True keeps activations on it",
+                remedy="return a floating tensor that differentiable calls made of the activation, keep the activation "
+                "beside it with SaveOptions(raw=True), or leave out backward_ready",
+                label=label,
+            )
         error: TorchLensError = SaveTransformError(
             code="save_transform_failed",
             problem=f"{problem_of(why)}, at {label!r}",

@@ -44,12 +44,21 @@ from torchlens.capture.model import FunctionModel, address_of
 from torchlens.capture.plan import Stop, asked, checked, runs_code
 from torchlens.capture.template import leaves
 from torchlens.errors import CompatibilityError, ConfigurationError, NotYetKnown
-from torchlens.options import CaptureOptions, DiskStorage, JournalOptions, SaveOptions
+from torchlens.options import (
+    CaptureOptions,
+    DiskStorage,
+    JournalOptions,
+    SaveOptions,
+    backward_ready_conflict,
+    save_grads_invalid,
+)
 from torchlens.tracing.requested import AtPosition, LabelOrModule, Named
 
 __all__ = [
     "Request",
     "arguments",
+    "gradients_of",
+    "gradients_text",
     "holding_of",
     "journal_of",
     "model_of",
@@ -80,6 +89,8 @@ class Request:
     stop: Stop | None
     name: str | None
     tags: tuple[str, ...]
+    save_grads_text: str | None = None  # which gradients are to be kept, as text; None for none
+    follows_backward: bool = True  # whether backward passes are recorded
     also_called: str | None = None  # address of the model within a wrapper that was taken off
 
 
@@ -354,6 +365,65 @@ def holding_of(storage: Any) -> Holding:
             received_type=type(storage).__name__,
         )
     return "graph" if storage is None else "all" if storage.retain_in_memory else "nothing"
+
+
+def gradients_of(asked: Any) -> Selector | bool:
+    """What ``save_grads=`` asks for: all gradients, none, or those that a selector matches.
+
+    Raises:
+        ConfigurationError: ``save_grads_type_invalid``.
+        SelectionError: ``selector_reads_values``.
+    """
+    if asked is None or isinstance(asked, bool):
+        return asked is True
+    if isinstance(asked, str) and asked in ("all", "none"):
+        return asked == "all"
+    if isinstance(asked, (list, tuple)):
+        parts = tuple(map(_one_gradient, asked))
+        return parts[0] if len(parts) == 1 else AnyOf(parts) if parts else False
+    return _one_gradient(asked)
+
+
+def _one_gradient(item: Any) -> Selector:
+    if isinstance(item, Selector):
+        refuse_values(item)
+        return item
+    if isinstance(item, str) and item not in ("", "all", "none"):
+        return Named(item)
+    if isinstance(item, numbers.Integral) and not isinstance(item, bool):
+        return AtPosition(int(item))
+    if callable(item) and not isinstance(item, (type, nn.Module, Tensor)):
+        return where(asked_of_finished(item), name_hint=getattr(item, "__qualname__", None))
+    raise save_grads_invalid(item)
+
+
+def asked_of_finished(predicate: Callable[[Any], Any]) -> Callable[[Any], bool]:
+    """A predicate of the user's, asked about finished ops, whose answer must be True or False."""
+
+    def matches(op: Any) -> bool:
+        answer = predicate(op)
+        if not isinstance(answer, bool):
+            raise ConfigurationError(
+                code="predicate_return_invalid",
+                problem=f"the predicate returned {type(answer).__name__}, not a bool",
+                remedy="return True or False",
+                received_type=type(answer).__name__,
+            )
+        return answer
+
+    return matches
+
+
+def gradients_text(options: CaptureOptions, storage: Any) -> str | None:
+    """Which gradients a capture is to keep, as text; None for none.
+
+    Raises:
+        ConfigurationError: ``backward_ready_conflict``, where activations are held on the disk alone.
+        TorchLensError: What ``gradients_of`` raises.
+    """
+    if options.backward_ready and holding_of(storage) == "nothing":
+        raise backward_ready_conflict("storage=tl.to_disk(path) holds activations on the disk alone")
+    return None if gradients_of(options.save_grads) is False else text_of(options.save_grads)
 
 
 def new_journal(storage: DiskStorage, journal: Any) -> Journal:
