@@ -99,10 +99,9 @@ class Handles:
         """
         global _latest  # one model's worth
         self._modules = list(map(ref, modules))
-        self._parameters, self._parameter_versions = [], []
-        for parameter in parameters:
-            self._parameters.append(ref(parameter))
-            self._parameter_versions.append(compat.version_of(parameter))
+        held = list(parameters)
+        self._parameters = list(map(ref, held))
+        self._parameter_versions = compat.versions_of(held)
         self._buffers = list(buffers)
         _latest = self._modules, self._parameters
 
@@ -127,7 +126,7 @@ class Handles:
     def is_as_captured(self, number: int) -> bool:
         """Whether nothing has written to the parameter with this number since the capture, as torch counts writes."""
         parameter = self.parameter(number)
-        return parameter is not None and compat.version_of(parameter) == self._parameter_versions[number]
+        return parameter is not None and compat.versions_of([parameter]) == [self._parameter_versions[number]]
 
     def buffer(self, number: int) -> Tensor | None:
         """What stands under the name of the buffer with this number now; None where its module is gone."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -89,6 +89,27 @@ def test_the_digest_is_of_the_weights_that_the_capture_had_or_refused() -> None:
     assert refused.value.fields["address"] == "0.weight"
     assert kept.param_hash_quick == before, "of what was kept"
     assert tl.trace(trained, X).param_hash_quick != before
+
+
+def test_a_parameter_of_which_torch_counts_no_writes_is_read_as_it_is() -> None:
+    class Told(nn.Parameter):
+        """Its class hears of whatever torch is asked of it."""
+
+        asked: ClassVar[list[Any]] = []
+
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            cls.asked.append(func)
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    with torch.inference_mode():
+        layer = nn.Linear(4, 2)
+    layer.bias = Told(torch.ones(2))
+    with torch.no_grad():
+        trace = tl.trace(layer, X)
+    heard = len(Told.asked)
+    assert trace.param_hash_quick == trace.param_hash_quick
+    assert len(Told.asked) == heard
 
 
 def test_the_digest_is_there_in_another_process_if_arguments_were_kept(tmp_path: Path) -> None:
