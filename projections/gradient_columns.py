@@ -80,7 +80,8 @@ GRADIENTS: Final[dict[str, Maker[Forward]]] = {
 
 
 def has_gradients(forward: Forward) -> bool:
-    return bool(forward.backward.payloads)
+    """Whether there are records. Ops on islands have none: the table is that of the others, and of parameters."""
+    return bool(forward.backward.payloads) and not forward.orphaned
 
 
 def where_passes(wanted: Callable[[Forward], bool], one: Callable[[Forward, int], Any], missing: Any) -> Maker[Forward]:

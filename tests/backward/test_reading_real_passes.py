@@ -141,6 +141,44 @@ def test_without_save_grads_everything_is_told_but_the_gradients() -> None:
     trace.cleanup()
 
 
+def test_an_op_on_an_island_has_no_record_and_its_node_has_what_arrived() -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.side = (self.scale * 2).sum()
+            out: Tensor = self.fc(x)
+            return out
+
+    model = Beside()
+    trace = tl.trace(model, torch.ones(1, 3), capture=tl.CaptureOptions(save_grads=True, keep_orphans=True))
+    trace.backward(trace.output.sum() + model.side)
+    scaled = trace.orphans[0]
+    assert (scaled.func_name, scaled.has_grad, len(scaled.autograd.grads)) == ("__mul__", False, 0)
+    with pytest.raises(PayloadUnavailableError, match="on an island") as caught:
+        scaled.grad  # noqa: B018  # the refusal is asked for
+    assert caught.value.code == "gradient_not_saved"
+    (arrived,) = scaled.autograd.grad_fn.calls[0].grad_outputs
+    assert torch.equal(arrived, torch.ones(3))
+    assert trace.saved_grad_ops.labels == ("linear_1_1",)
+    assert torch.equal(trace.params["scale"].grads[0].grad, torch.full((3,), 2.0))
+    trace.cleanup()
+
+
+def test_events_are_read_as_far_as_tables_are(given: tuple[tl.Trace, Tensor]) -> None:
+    trace, _ = given
+    seen: list[int] = []
+    before = sum(1 for _ in trace.events())
+    hook = trace.output[0].register_hook(lambda _: seen.append(sum(1 for _ in trace.events())))
+    trace.output[0].sum().backward()
+    hook.remove()
+    assert seen == [before]
+    assert sum(1 for _ in trace.events()) > before
+
+
 def test_a_disarmed_trace_hears_of_no_further_pass(given: tuple[tl.Trace, Tensor]) -> None:
     trace, _ = given
     trace.autograd.disarm()

@@ -102,6 +102,9 @@ def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
         remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
     elif op.read("grad_fn_object_id") is None:
         why = "it required no gradient"
+    elif op.read("is_orphan"):
+        why = "it is on an island, and of those no gradient is recorded by op"
+        remedy = "read what arrived at its node: op.autograd.grad_fn.calls[0].grad_outputs"
     elif node is None or not node.num_calls:
         why = "no backward pass came to it"
     elif bwd is not None and not node.calls.rows_of_pass(bwd):

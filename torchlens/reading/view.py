@@ -164,8 +164,11 @@ class View(ABC):
     # -- events
 
     def events(self, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
-        """The stored facts, in order."""
+        """The stored facts, in order; while the engine runs, those that were stored before."""
         self.require_open()
+        limit = None if self.diary is None else self.diary.readable()
+        if limit is not None:
+            stop = limit if stop is None else min(stop, limit)
         return self.journal.events(self.stream, start, stop)
 
     @property
