@@ -769,6 +769,7 @@ CAPTURE: Final = {
     "num_backward_edges": "edges between those nodes",
     "opaque_rows": "op rows of recorded calls that were not watched inside",
     "unseen_rows": "op rows that stand for tensors made where no wrapper looks",
+    "overwritten_rows": "op rows whose memory was written where no wrapper looks after the value was kept",
     "threads": "other threads that called torch: name, number of calls, pairs of function and number; none is recorded",
     "verifies_capture": "escapes were looked for, and dispatched operators counted",
     "capture_mode": "wrapped, or witnessed where dispatched operators were counted too",

@@ -63,6 +63,8 @@ def finding(forward: Forward) -> tuple[bool | None, str]:
         return False, "; ".join(found)
     if forward.witnessed.threads:
         return False, "other threads called torch during the forward"
+    if forward.witnessed.overwritten:
+        return False, "some values were written where no wrapper looks after they were kept"
     if opaque_rows(forward, unseen=True):
         return False, "some tensors were made where no wrapper looks"
     status = forward.course.status
@@ -107,6 +109,12 @@ def escape_sites(forward: Forward) -> tuple[Any, ...]:
     return tuple([(site, tuple(frames(forward.words, site))) for site in sites])
 
 
+def overwritten_rows(forward: Forward) -> tuple[int, ...]:
+    """Op rows whose values were written unseen after they were kept."""
+    values = frozenset(forward.witnessed.overwritten)
+    return tuple([row for row, value in enumerate(forward.rows.value) if value in values]) if values else ()
+
+
 def nonfinite_reason(forward: Forward) -> str | None:
     """What the value had that the forward was left at."""
     stop = forward.course.nonfinite
@@ -121,6 +129,7 @@ def nonfinite_reason(forward: Forward) -> str | None:
 CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "opaque_rows": fact(lambda forward: opaque_rows(forward, unseen=False)),
     "unseen_rows": fact(lambda forward: opaque_rows(forward, unseen=True)),
+    "overwritten_rows": fact(overwritten_rows),
     "threads": fact(lambda forward: tuple([tuple(thread) for thread in forward.witnessed.threads])),
     "verifies_capture": fact(verifies),
     "capture_mode": fact(lambda forward: "witnessed" if verifies(forward) else "wrapped"),

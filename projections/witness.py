@@ -1,7 +1,8 @@
 """What ran beside or below the recorded calls: operators of the dispatcher, escaped calls, other threads.
 
-Reads  OperatorSeen, OperatorsDispatched, CallEscaped, ThreadCalled.
-Gives  the operators by number, what ran for which call, the escapes and the threads, in order.
+Reads  OperatorSeen, OperatorsDispatched, CallEscaped, ThreadCalled, ValueOverwritten.
+Gives  the operators by number, what ran for which call, the escapes, the threads and the values written past all
+       calls, in order.
 Not    what follows from them for the trust in a capture (health.py).
 """
 
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from journal.events import CallEscaped, OperatorsDispatched, OperatorSeen, Owner, ThreadCalled
+from journal.events import CallEscaped, OperatorsDispatched, OperatorSeen, Owner, ThreadCalled, ValueOverwritten
 from projections.errors import contradictory
 from projections.fold import Fold
 from projections.split import appended
@@ -52,6 +53,7 @@ class Witnessed:
     ran: list[Ran] = appended()
     escapes: list[Escape] = appended("escapes")
     threads: list[Thread] = appended("threads")
+    overwritten: list[int] = appended()
 
     def frozen(self) -> Witnessed:
         """As it stands now, untouched by what is folded later."""
@@ -104,6 +106,10 @@ def thread_called(
     seen.threads.append(Thread(thread, num_calls, tuple([(name, count) for name, count in functions])))
 
 
+def value_overwritten(seen: Witnessed, at: int, type_id: int, time_ns: int, value: int) -> None:
+    seen.overwritten.append(value)
+
+
 def require_known(seen: Witnessed, *operators: int) -> None:
     """Refuse numbers of operators that no event has named."""
     known = len(seen.operators)
@@ -121,5 +127,6 @@ WITNESS: Final = Fold(
         OperatorsDispatched: operators_dispatched,
         CallEscaped: call_escaped,
         ThreadCalled: thread_called,
+        ValueOverwritten: value_overwritten,
     },
 )

@@ -65,6 +65,7 @@ from journal.events import (
     StreamOpened,
     ThreadCalled,
     TransformKept,
+    ValueOverwritten,
     ValueReread,
 )
 from journal.events.base import At, Value
@@ -532,6 +533,8 @@ class Building:
                 self.announce(self.pick(sorted(self.functions.values())), self.site(), (0,))
             return
         if self.chance():
+            if self.shapes:
+                self.add(ValueOverwritten(value=Value(self.pick(range(len(self.shapes))))))
             self.add(ThreadCalled(thread="worker", num_calls=2, functions=(("torch.tanh", 1), ("torch.add", 1))))
         if ending == "returned":
             while self.stack:

@@ -147,7 +147,7 @@ class Handles:
         A copy, so that a change to what is returned reaches neither the model's graph nor another record.
 
         Raises:
-            PayloadUnavailableError: ``activation_overwritten``, when the held memory was written after the capture.
+            PayloadUnavailableError: ``activation_overwritten``, when the held memory was written since it was kept.
         """
         pinned = self._pins.get(value)
         if pinned is None:
@@ -190,7 +190,7 @@ class Handles:
     def lend(self, number: int) -> Any | None:
         """The elements of the payload with this number, as a copied journal holds them; None where they are not held.
 
-        What was overwritten after the capture is not held, nor what has no plain memory.
+        What was overwritten since is not held, nor what has no plain memory.
         """
         value = self._reserved.get(number)
         try:

@@ -73,7 +73,14 @@ from journal.events.forward import (
     TransformKept,
     ValueReread,
 )
-from journal.events.witness import CallEscaped, OperatorsDispatched, OperatorSeen, Owner, ThreadCalled
+from journal.events.witness import (
+    CallEscaped,
+    OperatorsDispatched,
+    OperatorSeen,
+    Owner,
+    ThreadCalled,
+    ValueOverwritten,
+)
 
 __all__ = [
     "DESCRIPTION",
@@ -153,6 +160,7 @@ __all__ = [
     "TransformKept",
     "Trigger",
     "Value",
+    "ValueOverwritten",
     "ValueReread",
     "event_class",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from journal.events.base import At, Event, event
+from journal.events.base import At, Event, Value, event
 
 Owner: TypeAlias = Literal["op", "opaque", "question", "raised", "composite", "engine", "nobody"]
 
@@ -60,3 +60,10 @@ class ThreadCalled(Event):
     thread: str  # its name
     num_calls: int
     functions: tuple[tuple[str, int], ...]  # import path and number of calls, by first call; cut where there are many
+
+
+@event("value_overwritten", version=1)
+class ValueOverwritten(Event):
+    """The memory of a kept value holds something else than when it was kept, and no recorded call wrote it."""
+
+    value: Value

@@ -569,6 +569,62 @@ def test_threads_of_a_forward_are_named_as_not_recorded(capture: CaptureOptions,
     assert health.capture_verified in (None, False)
 
 
+def write_memory(y: Tensor) -> None:
+    y.numpy()[...] = 7
+
+
+def write_in_a_thread(y: Tensor) -> None:
+    thread = threading.Thread(target=y.fill_, args=(7,))
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("write", [write_memory, write_in_a_thread])
+@pytest.mark.parametrize("verify", [False, True])
+def test_an_output_written_where_nobody_looks_is_told_as_a_record_of_before(
+    write: Callable[[Tensor], None], verify: bool
+) -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x * 2
+        write(y)
+        return y
+
+    trace = tl.trace(forward, torch.ones(2), capture=CaptureOptions(verify_capture=verify))
+    assert torch.equal(trace.output, torch.full((2,), 7.0))
+    health = trace.health
+    assert health.overwritten == ("mul_1_1", "output_1")
+    assert not health.is_clean
+    assert health.capture_verified is (False if verify else None)
+    assert "record of before: mul_1_1" in str(health)
+
+
+@pytest.mark.parametrize("write", [write_memory, write_in_a_thread])
+def test_an_argument_written_where_nobody_looks_is_told_under_verification(write: Callable[[Tensor], None]) -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x * 2
+        write(y)
+        return y + 1
+
+    health = tl.trace(forward, torch.ones(2), capture=VERIFY).health
+    assert health.overwritten == ("mul_1_1",)
+    assert health.capture_verified is False
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_memory_that_is_handed_out_and_left_alone_or_written_by_recorded_calls_is_no_finding(verify: bool) -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x * 2
+        total = float(y.numpy().sum())
+        y.add_(1)
+        z = y.view(-1)
+        return z.mul_(total) + y
+
+    health = tl.trace(forward, torch.ones(2), capture=CaptureOptions(verify_capture=verify)).health
+    assert health.overwritten == ()
+    assert health.is_clean
+    assert health.capture_verified is (True if verify else None)
+
+
 def test_calls_of_a_thread_that_works_beside_the_forward_are_told_and_change_no_record() -> None:
     asked, called, stop = threading.Event(), threading.Event(), threading.Event()
 

@@ -44,6 +44,7 @@ from journal.events import (
     ThreadCalled,
     TransformKept,
     Value,
+    ValueOverwritten,
     ValueReread,
 )
 from journal.events.template import HOLE, SIZE, TUPLE
@@ -56,6 +57,7 @@ from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of, running_statistics
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.newborn import Newborn
+from torchlens.capture.overwritten import counted_writes, overwritten
 from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
 from torchlens.capture.wrap import CALLING_CODE
@@ -1371,6 +1373,16 @@ class Recorder:
         """The forward has ended with these values."""
         if not self.plan.simple:
             self._follow_returned(self.plan.ended(results))
+        shown = [(value, tensor, self._storage_number(value)) for value, tensor in results if value >= 0]
+        with self.working():
+            found = set(overwritten(self.keeper, shown))
+            if self._elsewhere:
+                found.update(counted_writes(self.keeper))
+        self._tell_overwritten(found)
+
+    def _tell_overwritten(self, values: Iterable[int]) -> None:
+        for value in sorted(values):
+            self.note(ValueOverwritten(value=Value(value)))
 
     def buffer_assigned(self, tensor: Tensor, number: int) -> None:
         """``module.name = tensor`` replaced a registered buffer."""

@@ -17,7 +17,7 @@ import itertools
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic_ns
 from typing import Any, Final
@@ -32,6 +32,7 @@ from torchlens.capture.bare import bindings, model_frame
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function
+from torchlens.capture.overwritten import Asked, overwritten
 from torchlens.capture.recorder import Halt, Recorder
 from torchlens.capture.template import leaves
 from torchlens.tensors import nonfinite_elements
@@ -80,6 +81,7 @@ class WitnessRecorder(Recorder):
         "_frame",
         "_made_at",
         "_ours",
+        "_overwritten",
         "_proxies",
         "_returned",
         "_verify",
@@ -95,6 +97,7 @@ class WitnessRecorder(Recorder):
         self._frame: Open | None = None  # the innermost open call
         self._returned: Open | None = None  # the call whose original returned last
         self._made_at: int | None = None
+        self._overwritten: set[int] = set()  # values told of as such
         self._wrote: list[Tensor] = []  # arguments that the call wrote
         self._proxies: dict[Function, Function] = {}  # watched function -> one whose original tells when it runs
         self._watched: dict[Function, Function] = {}  # and back: records and handles name the watched one
@@ -250,13 +253,20 @@ class WitnessRecorder(Recorder):
         inputs: list[int],
         tensors: list[Tensor],
         result: Any,
-        *rest: Any,
+        start: int,
+        duration: int,
+        rng: int | None,
+        written: list[int] | None,
+        place: Any,
     ) -> None:
         frame, before = self._returned, self.values
         self._made_at, self._wrote = None, []
+        if self._verify and self.keeper.exposed:
+            self._look_at_exposed(inputs, tensors, written or ())
         try:
             watched = self._watched.get(function, function)
-            Recorder._executed(self, watched, template, named, inputs, tensors, result, *rest)
+            given = (watched, template, named, inputs, tensors, result, start, duration, rng, written, place)
+            Recorder._executed(self, *given)
         finally:
             if self.values != before:
                 if self._made_at is None:
@@ -266,6 +276,24 @@ class WitnessRecorder(Recorder):
                     frame.owner = "opaque" if function.opaque else "op"
         if self._forbidden is not None and self._made_at is not None:
             self._require_finite(self._made_at, before, result)
+
+    def _look_at_exposed(self, inputs: list[int], tensors: list[Tensor], written: Sequence[int]) -> None:
+        """Tell which arguments on memory that was handed out are not what was kept of them, each once.
+
+        Left out are those that this call, or a recorded one before it, wrote.
+        """
+        own = {self._storage_number(inputs[position]) for position in written}
+        asked: list[Asked] = []
+        for value, tensor in zip(inputs, tensors, strict=True):
+            storage = self._storage_number(value)
+            if storage is None or storage in own or storage not in self.keeper.exposed or value in self._overwritten:
+                continue
+            if value >= 0 and self._writers.get(storage, -1) <= value:
+                asked.append((value, tensor, storage))
+        with self.working():
+            found = set(overwritten(self.keeper, asked))
+        self._overwritten |= found
+        self._tell_overwritten(found)
 
     def _was_written(self, inputs: list[int], tensors: list[Tensor], written: list[int], first: int) -> None:
         self._made_at = self.writer.next_at() - 1  # events of the buffers that were written follow

@@ -405,9 +405,10 @@ def _escape(name: str) -> Callable[..., Any]:
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         listener = _listener
-        if listener is not None:
-            listener.escaping(self)
-        return original(self, *args, **kwargs)
+        if listener is None:
+            return original(self, *args, **kwargs)
+        listener.escaping(self)
+        return listener.unwatched(original, (self, *args), kwargs)
 
     OWN_CODE.add(call.__code__)
     return functools.wraps(original)(call)

@@ -172,6 +172,7 @@ class TraceHealth:
     unseen_tensors: tuple[str, ...]  # ops that stand for tensors made where no wrapper looks
     opaque_ops: tuple[str, ...]  # ops that were not watched inside; ``op.opaque_reason`` says why
     opaque_reasons: Mapping[str, str]  # the reason of each op of both kinds, by label
+    overwritten: tuple[str, ...]  # ops whose memory was written where no wrapper looks after the value was kept
     threads: tuple[OtherThread, ...]  # threads whose calls are not recorded
     unstored: tuple[str, ...]  # ops that were kept in the capturing process alone, though there is a journal on disk
     notes: tuple[str, ...]  # what a reader should know, in words
@@ -236,6 +237,7 @@ class TraceHealth:
             yield f"  opaque: {label} ({reason})"
         if len(self.opaque_reasons) > NAMED:
             yield f"  opaque: {len(self.opaque_reasons) - NAMED} more"
+        yield from several("  record of before: ", self.overwritten)
         yield from (f"  {note}" for note in self.notes)
         values = self.values()
         if values is None:
@@ -295,6 +297,7 @@ def health_of(
         unseen_tensors=tuple(labels[row] for row in unseen),
         opaque_ops=tuple(labels[row] for row in opaque),
         opaque_reasons={labels[row]: reasons[row] for row in sorted((*unseen, *opaque))},
+        overwritten=tuple(labels[row] for row in fact("overwritten_rows")),
         threads=tuple(OtherThread(name, count, dict(functions)) for name, count, functions in fact("threads")),
         unstored=tuple(labels[row] for row in unstored),
         notes=tuple(notes_of(tables, unstored)),
@@ -318,6 +321,9 @@ def notes_of(tables: CaptureTables, unstored: Sequence[int]) -> Iterator[str]:
             f"{counted(len(unstored), 'activation')} kept in the capturing process alone: sparse, nested, quantised "
             "and meta tensors have no bytes to store, or the disk refused them"
         )
+    overwritten = len(fact("overwritten_rows"))
+    if overwritten:
+        yield f"{counted(overwritten, 'op')} written where no wrapper looks since the value was kept"
     raised = fact("num_raised_ops")
     if raised:
         yield f"{amount(raised, 'torch call')} raised"
