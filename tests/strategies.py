@@ -2,9 +2,10 @@
 
 Gives  ``plain_values``, ``events_of(cls)`` and ``any_event``, generically from the annotations of the event
        classes, so that a new class is covered by being there; ``capture_streams``, whole captures that could
-       have happened; ``write_stream``, which puts one into a journal.
+       have happened, with their backward passes (passes.py); ``write_stream``, which puts one into a journal.
 Rule   In a capture stream every number is given before it is used and is dense: values, functions, code,
-       call sites, module calls, payloads. Modules, parameters and buffers are those that were described.
+       call sites, module calls, payloads, autograd nodes, passes. Modules, parameters and buffers are those that were
+       described.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ from journal.events import (
 from journal.events.base import At, Value
 from journal.events.template import HOLE, TUPLE
 from journal.protocol import Journal, StreamWriter
-from tests.backward_streams import add_passes
+from tests.passes import Passes
 
 T = TypeVar("T")
 
@@ -182,12 +183,16 @@ class Building:
     num_payloads: int = 0
     num_storages: int = 0
     num_nodes: int = 0
+    node_of: dict[int, tuple[int, int]] = attrs.Factory(dict)  # autograd node and output, by value that a call gave
+    inputs_of: list[tuple[int, ...]] = attrs.Factory(list)  # arguments by autograd node
+    names_of: list[str] = attrs.Factory(list)  # class by autograd node
     stack: list[tuple[int, int]] = attrs.Factory(list)  # module and call number
     kept: set[int] = attrs.Factory(set)  # values whose payload stands in their own event
     announces: bool = False  # each call is told before it is made
     verifies: bool = False  # operators are counted
     num_operators: int = 0
     keeps: bool = False  # arguments and generator states are kept
+    is_settled: bool = False
 
     def pick(self, options: Sequence[T]) -> T:
         picked: T = self.draw(st.sampled_from(options))
@@ -369,10 +374,14 @@ class Building:
         if self.announces:
             self.announce(self.functions[chosen], site, inputs)
         first = Value(len(self.shapes))
+        name = f"{func_name.strip('_').title()}Backward0"
+        self.inputs_of.append(inputs)
+        self.names_of.append(name)
         for slot in range(num_results):
+            self.node_of[first + slot] = (self.num_nodes, slot)
             shape = self.shapes[inputs[0]] if writes else self.pick(SHAPES)
             node = self.num_nodes
-            facts: dict[str, Any] = {"requires_grad": True, "grad_fn": f"{func_name.strip('_').title()}Backward0"}
+            facts: dict[str, Any] = {"requires_grad": True, "grad_fn": name}
             facts |= {"grad_slot": slot, "grad_node": node, "path": (slot,) if num_results > 1 else ()}
             if writes:
                 facts |= {"same_as": 0, "view_of": inputs[0], "storage": self.storages[inputs[0]]}
@@ -584,15 +593,37 @@ class Building:
                 self.add(SavedForBackward(node=node, tensors=kept if self.chance() else None))
         if self.chance():
             self.add(CaptureSettled(torch_restored=True))
-            if self.num_nodes and self.chance():
-                add_passes(self)
+            self.is_settled = True
+
+    def backward(self) -> None:
+        """Passes over what the forward left, the last of them maybe unfinished."""
+        begun = len(self.events)
+        passes = Passes(self)
+        for _ in range(self.draw(st.integers(1, 3))):
+            if passes.graph:
+                passes.run()
+        if self.draw(st.integers(0, 3)) == 0:
+            del self.events[self.draw(st.integers(begun, len(self.events))) :]
 
 
 @st.composite
 def capture_streams(
-    draw: Any, *, min_steps: int = 0, max_steps: int = 12, endings: Sequence[Ending] = ENDINGS
+    draw: Any,
+    *,
+    min_steps: int = 0,
+    max_steps: int = 12,
+    endings: Sequence[Ending] = ENDINGS,
+    backward: bool | None = None,
 ) -> list[Event]:
-    """Captures that could have happened, header first; event k of the stream is item k."""
+    """Captures that could have happened, header first; event k of the stream is item k.
+
+    Args:
+        draw: Of hypothesis.
+        min_steps: So many things happen in the forward at least.
+        max_steps: And at most.
+        endings: How it may end.
+        backward: Whether those that settle go on with backward passes; some do by default.
+    """
     does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps")}
     building = Building(draw, **does)
     building.add(opened())
@@ -616,6 +647,8 @@ def capture_streams(
     for _ in range(draw(st.integers(min_steps, max_steps))):
         building.step()
     building.end(draw(st.sampled_from(endings)))
+    if building.is_settled and (draw(st.booleans()) if backward is None else backward):
+        building.backward()
     return building.events
 
 

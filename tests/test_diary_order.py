@@ -1,0 +1,209 @@
+"""The backward diary keeps its order in captures that are made up, and whatever it may tell is made up."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from journal import At, Event, IllegalTransition
+from journal.events import (
+    CaptureSettled,
+    EngineEntered,
+    GradientKept,
+    GradientObserved,
+    MakersSeen,
+    NodeFired,
+    NodesFound,
+    NodesMade,
+    PassFinalized,
+    PassJournaled,
+    PassOpened,
+    PassScavenged,
+)
+from tests.diary_order import Diary, check_diary
+from tests.strategies import capture_streams, opened, payloads_named
+
+DIARY = (
+    EngineEntered,
+    GradientKept,
+    GradientObserved,
+    MakersSeen,
+    NodeFired,
+    NodesFound,
+    NodesMade,
+    PassFinalized,
+    PassJournaled,
+    PassOpened,
+    PassScavenged,
+)
+
+
+def is_whole(events: list[Event]) -> bool:
+    counts = [sum(isinstance(event, cls) for event in events) for cls in (PassOpened, PassFinalized)]
+    return counts[0] == counts[1]
+
+
+@given(capture_streams(backward=True))
+def test_every_number_is_given_before_it_is_used_and_every_pass_steps_its_machine(events: list[Event]) -> None:
+    check_diary(events, is_whole=is_whole(events))
+    named = [number for event in events for number in payloads_named(event)]
+    assert sorted(named) == list(range(len(named)))
+
+
+@given(capture_streams(backward=True), st.integers(0, 200))
+def test_every_prefix_keeps_the_order_too(events: list[Event], cut: int) -> None:
+    check_diary(events[:cut], is_whole=False)
+
+
+def traits(events: list[Event], diary: Diary) -> set[str]:
+    """What is special about the passes of a capture."""
+    found = {cls.__name__ for cls in map(type, events) if cls in DIARY}
+    for number, each in enumerate(diary.opened):
+        found |= {each.trigger, f"nested {sum(1 for _ in diary.around(number))}"}
+        found |= {"sums" if each.accumulates else "returns", "creates" if each.create_graph else "plain"}
+    for event in events:
+        match event:
+            case PassJournaled(closed_by=closed_by, raised_in=raised_in):
+                found |= {closed_by, "raised in a node" if raised_in is not None else "not in a node"}
+            case NodesFound(is_cut=is_cut, nodes=nodes):
+                found |= {"cut"} if is_cut else set()
+                found |= {"parameter" if row[5] < 0 else "leaf" for row in nodes if row[5] is not None}
+            case GradientObserved(side=side):
+                found.add(side)
+            case NodeFired(duration_ns=None):
+                found.add("only begun")
+            case _:
+                pass
+    if diary.made.keys() & {node for _, node in diary.fired}:
+        found.add("a made node fired")
+    if not is_whole(events):
+        found.add("unfinished")
+    return found
+
+
+def test_whatever_a_diary_may_tell_is_made_up() -> None:
+    seen: set[str] = set()
+
+    @settings(max_examples=300, derandomize=True, database=None)
+    @given(capture_streams(backward=True, min_steps=2))
+    def collect(events: list[Event]) -> None:
+        seen.update(traits(events, check_diary(events, is_whole=is_whole(events))))
+
+    collect()
+    assert seen == {
+        *(cls.__name__ for cls in DIARY),
+        *("backward", "recording_backward", "autograd_backward", "autograd_grad", "implicit"),
+        *("trigger_return", "engine_drain", "sync_point", "engine_error"),
+        *("nested 0", "nested 1", "nested 2", "sums", "returns", "creates", "plain", "raised in a node"),
+        *("not in a node", "cut", "parameter", "leaf", "output", "input", "only begun", "a made node fired"),
+        "unfinished",
+    }
+
+
+# That the check can fail ------------------------------------------------------------------------------
+
+
+LIKE = ((2, 3), "float32", "cpu")
+
+
+def pass_opened(number: int, parent: int | None, creates: bool = False) -> PassOpened:
+    return PassOpened(
+        pass_number=number,
+        trigger="backward",
+        frame=None,
+        policy=None,
+        parent=parent,
+        thread="MainThread",
+        task=None,
+        roots=(((0, 0), LIKE),),
+        seeds=(None,),
+        inputs=None,
+        retain_graph=True,
+        create_graph=creates,
+        accumulates=True,
+    )
+
+
+def fired(number: int, node: int) -> NodeFired:
+    return NodeFired(pass_number=number, node=node, duration_ns=5, missing=(), sequence=None)
+
+
+def observed(number: int, node: int) -> GradientObserved:
+    return GradientObserved(pass_number=number, node=node, side="output", slot=0, like=LIKE, payload=None)
+
+
+def journaled(number: int) -> PassJournaled:
+    return PassJournaled(
+        pass_number=number,
+        closed_by="trigger_return",
+        drain_queued=False,
+        exception=None,
+        message=None,
+        raised_in=None,
+        peak_memory=None,
+    )
+
+
+NESTED: list[Event] = [
+    opened(),
+    CaptureSettled(torch_restored=True),
+    pass_opened(0, None, creates=True),
+    NodesFound(
+        pass_number=0,
+        nodes=(
+            (0, "MulBackward0", "MulBackward0", False, ((1, 0), None), None, 3),
+            (1, "AccumulateGrad", "AccumulateGrad", False, (), 0, None),
+        ),
+        is_cut=False,
+    ),
+    EngineEntered(pass_number=0, task=0),
+    observed(0, 0),
+    pass_opened(1, 0),
+    EngineEntered(pass_number=1, task=1),
+    fired(1, 0),
+    journaled(1),
+    fired(0, 0),
+    observed(0, 1),
+    fired(0, 1),
+    journaled(0),
+    PassScavenged(pass_number=1),
+    PassFinalized(pass_number=1),
+    GradientKept(of=At(5), payload=(0, 0, None)),
+    NodesMade(pass_number=0, nodes=((2, "MulBackward0", "MulBackward0", False, ((0, 0), None), None, 4),)),
+    MakersSeen(pass_number=0, entries=((4, 0), (5, 2))),
+    PassScavenged(pass_number=0),
+    PassFinalized(pass_number=0),
+]
+"""A pass within another one, which keeps a gradient when the engine has ended, and made a node."""
+
+
+def test_a_nested_pass_is_sound() -> None:
+    assert check_diary(NESTED).made == {2: 0}
+
+
+BROKEN = (AssertionError, KeyError, IllegalTransition)
+NOT_NEEDED = (GradientKept, GradientObserved, MakersSeen, NodeFired)
+"""Nothing that follows needs the first of these."""
+
+
+@pytest.mark.parametrize("cls", [cls for cls in DIARY if cls not in NOT_NEEDED])
+def test_an_event_less_is_noticed(cls: type[Event]) -> None:
+    at = next(place for place, event in enumerate(NESTED) if isinstance(event, cls))
+    with pytest.raises(BROKEN):
+        check_diary([*NESTED[:at], *NESTED[at + 1 :]])
+
+
+@pytest.mark.parametrize("cls", [cls for cls in DIARY if cls not in (GradientObserved, MakersSeen)])
+def test_an_event_twice_is_noticed(cls: type[Event]) -> None:
+    at = next(place for place, event in enumerate(NESTED) if isinstance(event, cls))
+    with pytest.raises(BROKEN):
+        check_diary([*NESTED[: at + 1], *NESTED[at:]])
+
+
+@pytest.mark.parametrize("cls", [NodesFound, NodeFired, GradientObserved, PassJournaled, PassScavenged, PassFinalized])
+def test_a_pass_that_was_not_opened_is_noticed(cls: type[Event]) -> None:
+    changed = [attrs.evolve(event, pass_number=99) if isinstance(event, cls) else event for event in NESTED]  # type: ignore[call-arg]
+    with pytest.raises(AssertionError):
+        check_diary(changed)
