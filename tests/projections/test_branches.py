@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import Event, MemoryJournal
-from journal.events import ArgumentsKept, GeneratorsKept
+from journal.events import ArgumentsKept, GeneratorsKept, GradientKept
 from projections import CaptureTables, Projector
 from tests.projections.encoded import decode, encode
 from tests.strategies import branched, capture_streams, write_stream
@@ -19,7 +19,7 @@ HEADER_FACTS = {"name", "trace_label", "tags", "stream_kind", "written_by", "env
 """Facts of the capture table that the header says."""
 
 NUMBERED = {
-    *("event", "func_call_id", "left_event"),
+    *("event", "func_call_id", "left_event", "closed_event"),
     *("started_event", "ended_event", "halted_at", "last_started_event", "last_executed_event", "raised_event"),
     *("arguments_event", "hooks_event", "hooks_arguments_event"),
     *("calls_in_progress", "decompositions", "nonfinite_stop"),
@@ -51,7 +51,7 @@ def test_a_branch_has_the_tables_of_its_parents_prefix_but_for_its_header(
 
 def moved(event: Event, cut: int) -> Event:
     """The event as a branch that is left at ``cut`` tells it, where it speaks of another behind that."""
-    if isinstance(event, (ArgumentsKept, GeneratorsKept)) and event.of >= cut:
+    if isinstance(event, (ArgumentsKept, GeneratorsKept, GradientKept)) and event.of >= cut:
         return attrs.evolve(event, of=event.of + 1)
     return event
 
