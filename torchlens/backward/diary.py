@@ -27,6 +27,7 @@ from journal.events import (
     GradientKept,
     GraphNode,
     NodesFound,
+    NodesMade,
     PassOpened,
     PayloadRef,
     StreamId,
@@ -448,6 +449,8 @@ class Diary:
             for event, numbers in made_by(self, closing):
                 writer.append(event)
                 self._made.update(numbers)
+                if isinstance(event, NodesFound | NodesMade):
+                    self._told.update([row[0] for row in event.nodes])
             closing.gave.clear()
             closing.makers.clear()
         closing.step(PassStep.SCAVENGE)
