@@ -3,6 +3,7 @@
     python tools/bench.py [--models mlp100,resnet18,gpt2] [--rounds 12] [--no-grad] [--json FILE]
     python tools/bench.py --peer OTHER/bin/python      # the release, in its own virtual environment
     python tools/bench.py --growth                     # a loop of 1,000 to 100,000 calls
+    python tools/bench.py --backward                   # forward and backward, every gradient saved (bench_backward.py)
 
 Everything is timed in one run, the ways of running in turn, since the same machine gives other times
 minutes later: compare ratios, never two runs' milliseconds. Two torch threads, grad mode on unless
@@ -44,6 +45,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import bench_backward  # noqa: E402 (beside this file)
 from bench_models import MODELS, build  # noqa: E402 (the peer's process must find it beside this file)
 
 import torchlens as tl  # noqa: E402 (this tree's, also where it is not installed)
@@ -373,6 +375,58 @@ def pairs() -> Iterator[tuple[str, str]]:
         yield "everything", f"{prefix}every payload in a journal"
 
 
+# -- backward -----------------------------------------------------------------------------------
+
+
+def backward_round(ours: bench_backward.Differentiated, peer: PeerProcess | None, inner: int) -> Round:
+    samples: dict[str, list[int]] = defaultdict(list)
+    gc.collect()
+    ours.bare()
+    for _ in range(inner):
+        samples["bare"].append(ours.bare())
+        for name, way in bench_backward.WAYS.items():
+            ours.bare()
+            samples[name].append(ours.traced(**way))
+    if peer is not None:
+        for mode in ("bare backward", "backward"):
+            samples[f"peer: {mode}"].append(peer.run(mode))
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def measure_backward(name: str, *, wanted: int, peer: PeerProcess | None) -> dict[str, Any]:
+    ours = bench_backward.Differentiated(name)
+    if peer is not None:
+        peer.ask(build=name, grad=True)
+    num_nodes = ours.num_nodes()
+    warm = [sum(backward_round(ours, None, 1).values()) for _ in range(2)]
+    inner = max(1, min(50, round(1e9 * ROUND_SECONDS / min(warm))))
+    rounds, counts = quiet_rounds(lambda: backward_round(ours, peer, inner), peer, wanted)
+    rows = {
+        way: {
+            "median_ms": statistics.median([one[way] for one in rounds]) / 1e6,
+            "ratio": ratio(rounds, way, "peer: bare backward" if way.startswith("peer") else "bare"),
+            "us_per_node": statistics.median([one[way] - one["bare"] for one in rounds]) / num_nodes / 1e3,
+        }
+        for way in rounds[0]
+    }
+    return {"model": name, "num_nodes": num_nodes, "rounds": counts, "ways": rows}
+
+
+def show_backward(console: Console, found: dict[str, Any]) -> None:
+    rounds = found["rounds"]
+    table = Table(
+        title=f"{found['model']}: forward and backward, {found['num_nodes']} autograd nodes",
+        caption=f"{rounds['quiet']} quiet rounds, {rounds['disturbed']} disturbed; with every gradient saved at most"
+        f" {bench_backward.TARGETS.get(found['model'], '-')} x bare is wanted",
+    )
+    table.add_column("way of running")
+    for heading in ("median ms", "x bare", "us per node over bare"):
+        table.add_column(heading, justify="right")
+    for way, row in found["ways"].items():
+        table.add_row(way, f"{row['median_ms']:.2f}", f"{row['ratio']:.2f}", f"{row['us_per_node']:.1f}")
+    console.print(table)
+
+
 # -- growth -------------------------------------------------------------------------------------
 
 
@@ -508,6 +562,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-grad", action="store_true", help="run everything under torch.no_grad()")
     parser.add_argument("--no-slow", action="store_true", help="leave out the rows that wait for the disk")
     parser.add_argument("--growth", action="store_true", help="only the loop, at three sizes")
+    parser.add_argument("--backward", action="store_true", help="only forward and backward, every gradient saved")
     parser.add_argument("--growth-of", type=int, metavar="OPS", help="one size, as JSON")
     parser.add_argument("--peer", metavar="PYTHON", help="a Python that has TorchLens 2.36.1")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure there")
@@ -530,6 +585,12 @@ def main() -> None:
         if options.growth:
             found["growth"] = growth(peer)
             show_growth(console, found["growth"])
+        elif options.backward:
+            found["backward"] = []
+            for name in options.models.split(","):
+                row = measure_backward(name, wanted=options.rounds, peer=peer)
+                found["backward"].append(row)
+                show_backward(console, row)
         else:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             found["models"] = []

@@ -2,7 +2,8 @@
 
 One JSON request a line, one JSON answer a line: ``{"build": NAME, "grad": true}`` gives ``{"ops": n}``,
 ``{"run": "bare" | "nothing" | "everything"}`` gives ``{"ns": n, "cpu": seconds}``, where ``cpu`` is what
-this process has used since it started.
+this process has used since it started. ``"bare backward"`` and ``"backward"`` run a backward too, the second with every
+gradient saved and its records read, as ``bench_backward.py`` does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,29 @@ class Peer:
     def traced(self, capture: Any) -> Any:
         return tl.trace(self.model, self.x, capture=capture)
 
+    def backward(self, mode: str) -> int:
+        gc.collect()
+        result = None
+        for _ in range(2 if mode == "bare backward" else 1):  # the first is untimed, as for ours
+            self.model.zero_grad(set_to_none=True)
+            start = time.perf_counter_ns()
+            if mode == "bare backward":
+                first_tensor(self.model(self.x)).sum().backward()
+            else:
+                capture = tl.options.CaptureOptions(layers_to_save="none", save_grads=True)
+                result = self.traced(capture)
+                result.backward(result[result.output_layers[0]].out.sum())
+                for table in (result.grad_fns, result.grad_fn_calls, result.backward_passes, result.saved_grad_ops):
+                    _ = len(table)
+                _ = result.grad_fn_fire_timings
+            spent = time.perf_counter_ns() - start
+        if result is not None:
+            result.cleanup()
+        return spent
+
     def run(self, mode: str) -> int:
+        if mode.endswith("backward"):
+            return self.backward(mode)
         gc.collect()
         with torch.set_grad_enabled(self.grad):
             self.model(self.x)  # untimed, as before each sample of ours
@@ -44,6 +67,10 @@ class Peer:
         if mode != "bare":
             result.cleanup()
         return spent
+
+
+def first_tensor(output: Any) -> Any:
+    return output if isinstance(output, torch.Tensor) else next(iter(output.values()))
 
 
 def main() -> None:
