@@ -88,24 +88,6 @@ class Flow(Protocol):
         ...
 
 
-class NoPasses:
-    """The flow of a capture without a backward pass."""
-
-    has_passes = False
-
-    def has_gradient(self, row: int) -> bool:
-        return False
-
-    def has_increment(self, parameter: int) -> bool:
-        return False
-
-    def met(self, row: int) -> Met:
-        return Met("unmet")
-
-    def met_leaf(self, parameter: int) -> Met:
-        return Met("unmet")
-
-
 class Absence(NamedTuple):
     """That an op row, or a parameter, has no gradient."""
 
@@ -127,6 +109,7 @@ class Reasons:
         self.forward = forward
         self.islands = islands
         self.flow = flow
+        self.met = [flow.met(row) for row in range(len(forward))]
         self.requires = [brief.requires_grad is True for brief in forward.details.briefs]
         self.before = befores(forward, self.requires)
         self.behind = [NOTHING] * len(forward)
@@ -152,7 +135,7 @@ class Reasons:
 
     def of_op(self, row: int) -> Cut:
         """Why an op row has no gradient."""
-        met = self.flow.met(row)
+        met = self.met[row]
         if met.how != "unmet":
             return of_pass(met)
         if not self.requires[row]:
@@ -189,7 +172,7 @@ class Reasons:
         outputs = frozenset(forward.output_rows)
         for row in range(len(found) - 1, -1, -1):
             behind = self.joined(forward.children[row])
-            meets, ends = self.flow.met(row).how == "arrived", row in outputs
+            meets, ends = self.met[row].how == "arrived", row in outputs
             found[row] = behind._replace(
                 meets_loss=behind.meets_loss or meets,
                 meets_output=behind.meets_output or ends,
@@ -206,7 +189,7 @@ class Reasons:
             meets_output = meets_output or behind.meets_output
             if self.requires[row]:
                 is_open = is_open or behind.is_open
-                if before_loss == NOWHERE and self.flow.met(row).how != "arrived":
+                if before_loss == NOWHERE and self.met[row].how != "arrived":
                     before_loss = behind.before_loss
                 if before_output == NOWHERE:
                     before_output = behind.before_output

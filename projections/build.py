@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from projections.absence import NoPasses, Reasons
+from projections.absence import Reasons
 from projections.asides import ASIDES, Asides
 from projections.backward import BACKWARD, Backward
 from projections.bounds import require_bounded
@@ -28,6 +28,7 @@ from projections.control import TABLE as CONDITIONALS
 from projections.course import COURSE, Course
 from projections.errors import over_events
 from projections.explanations import EXPLANATIONS
+from projections.flow import Passed
 from projections.fold import Fold, Folding, Source
 from projections.forward import Beside, Forward
 from projections.grad_fn_calls import GRAD_FN_CALLS
@@ -101,7 +102,7 @@ class CaptureTables:
     def explanations(self) -> Table[Reasons]:
         """Why what has no gradient has none: found when somebody asks."""
         with over_events():
-            reasons = Reasons(self.forward, self.orphans.context, NoPasses())
+            reasons = Reasons(self.forward, self.orphans.context, Passed(self.forward))
             return versioned("explanations", len(reasons.absences), EXPLANATIONS, reasons)
 
     @cached_property

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import Tensor, nn
 
 import torchlens as tl
+from tests.differentiating import gradients, places, weighted
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.reading.explaining import Explanation
+from torchlens.testing import Program, programs
 
 
 class Cutting(nn.Module):
@@ -182,3 +187,201 @@ def test_a_reopened_journal_explains_the_same(tmp_path: Path) -> None:
     told = [str(found) for found in trace.autograd.explanations]
     trace.cleanup()
     assert [str(found) for found in tl.load(tmp_path / "run.journal").autograd.explanations] == told
+
+
+# With a backward -------------------------------------------------------------------------------------------------
+
+
+class Branches(nn.Module):
+    """Two outputs from one body, one of them past a call that may do anything on the way back."""
+
+    def __init__(self, last: Callable[[Tensor], Tensor] = torch.tanh) -> None:
+        super().__init__()
+        self.body, self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+        self.last = last
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.relu(self.body(x))
+        left: Tensor = self.left(hidden)
+        right: Tensor = self.right(self.last(hidden))
+        return left, right
+
+
+def branches(last: Callable[[Tensor], Tensor] = torch.tanh, *, save_grads: Any = True) -> tl.Trace:
+    torch.manual_seed(0)
+    return tl.trace(Branches(last), torch.randn(3, 4), capture=tl.CaptureOptions(save_grads=save_grads))
+
+
+class GivesNone(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None
+
+
+class Fails(GivesNone):
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise ValueError("no way back")
+
+
+def test_what_the_loss_was_not_made_from_says_so() -> None:
+    trace = branches()
+    trace.backward(trace.output[0].sum())
+    for key in ("right.weight", "tanh", "output_2"):
+        assert reason(trace, key) == "not upstream of the loss"
+    for key in ("left.weight", "body.weight", "relu_1_2", "output_1"):
+        assert reason(trace, key) is None
+    assert {found.reason for found in trace.autograd.explanations} == {"not upstream of the loss", "frozen"}
+
+
+def test_a_gradient_that_came_and_was_not_kept_was_not_in_the_policy() -> None:
+    trace = branches(save_grads=None)
+    trace.backward(trace.output[0].sum())
+    found = trace.autograd.explain("linear_1_1")
+    assert found is not None
+    assert (found.reason, found.pass_index, found.at) == ("not saved by policy", 1, None)
+    assert reason(trace, "body.weight") is None  # what was added to a parameter is told in any case
+    assert reason(trace, "right.weight") == "not upstream of the loss"
+
+
+def test_torch_autograd_grad_adds_nothing_to_parameters_and_comes_no_further_than_asked() -> None:
+    trace = branches()
+    relu = trace["relu_1_2"].autograd.grad_fn_handle
+    torch.autograd.grad(trace.output[0].sum(), [torch.autograd.graph.GradientEdge(relu, 0)])
+    assert reason(trace, "relu_1_2") is None
+    for key in ("body.weight", "linear_1_1", "left.weight"):
+        assert reason(trace, key) == "not saved by policy"
+    assert reason(trace, "right.weight") == "not upstream of the loss"
+
+
+def test_a_graph_that_an_earlier_pass_freed_is_the_reason_behind_it() -> None:
+    trace = branches()
+    loss = trace.output[0].sum()
+    relu = trace["relu_1_2"].autograd.grad_fn_handle
+    torch.autograd.grad(loss, [torch.autograd.graph.GradientEdge(relu, 0)])
+    with pytest.raises(RuntimeError, match="second time"):
+        trace.backward(loss)
+    found = trace.autograd.explain("body.weight")
+    assert found is not None
+    assert (found.reason, found.pass_index) == ("graph freed", 2)
+    assert found.text.endswith("backward pass 2 met a graph that an earlier one had freed")
+    assert reason(trace, "linear_1_1") == "graph freed"
+
+
+def test_a_backward_that_raised_is_the_reason_for_what_it_did_not_come_to() -> None:
+    trace = branches(Fails.apply)
+    with pytest.raises(ValueError, match="no way back"):
+        trace.backward(trace.output[1].sum())
+    assert reason(trace, "right.weight") is None
+    for key in ("body.weight", "relu_1_2"):
+        assert reason(trace, key) == "backward failed"
+    assert reason(trace, "left.weight") == "not upstream of the loss"
+
+
+def test_a_function_that_gives_no_gradient_back_is_named() -> None:
+    trace = branches(GivesNone.apply)
+    trace.backward(trace.output[1].sum())
+    for key in ("body.weight", "relu_1_2", "linear_1_1"):
+        found = trace.autograd.explain(key)
+        assert found is not None
+        assert (found.reason, found.at, found.pass_index) == ("not differentiable", "givesnone_1_4", 1)
+        assert found.location is not None
+        assert found.location.call_line == "right: Tensor = self.right(self.last(hidden))"
+    assert reason(trace, "givesnone_1_4") is None
+
+
+def test_one_pass_that_comes_there_is_enough() -> None:
+    trace = branches()
+    trace.backward(trace.output[0].sum(), retain_graph=True)
+    assert reason(trace, "right.weight") == "not upstream of the loss"
+    trace.backward(trace.output[1].sum())
+    assert {found.reason for found in trace.autograd.explanations} == {"frozen"}
+
+
+def test_a_cut_on_the_way_to_the_loss_goes_before_a_way_that_does_not_lead_there() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            hidden = self.body(x)
+            return self.head(hidden.detach()), hidden * 2
+
+    trace = tl.trace(Both(), torch.randn(3, 4), capture=tl.CaptureOptions(save_grads=True))
+    trace.backward(trace.output[0].sum())
+    assert reason(trace, "body.weight") == reason(trace, "linear_1_1") == "detached at detach_1_2"
+    assert reason(trace, "output_2") == "not upstream of the loss"
+
+
+# The law ----------------------------------------------------------------------------------------------------------
+
+CUT: Final = frozenset(("no_grad section", "frozen", "not upstream of the loss", "not differentiable"))
+"""Reasons for which torch has no gradient either, beside those of a detach."""
+
+
+@given(programs())
+@settings(max_examples=60)
+def test_there_is_an_explanation_exactly_where_torch_has_no_gradient_and_it_is_true(program: Program) -> None:
+    torch.manual_seed(program.seed)
+    model, args, kwargs = program.build()
+    try:
+        trace = tl.trace(model, args, kwargs, capture=tl.CaptureOptions(save_grads=True))
+    except tl.TraceCaptureError:
+        return
+    with torch.inference_mode(False), torch.enable_grad():
+        loss = weighted(trace.output)
+        if loss is None:
+            return
+        try:
+            trace.backward(loss, retain_graph=True)
+        except RuntimeError:
+            return
+        told = [(record, trace.autograd.explain(record)) for record in (*trace.ops, *trace.params)]
+        at = places(trace, (args, kwargs))
+        own = dict(zip(at, gradients(loss, list(at.values())), strict=True))
+        used = [param for param in trace.params if param.is_trainable]
+        theirs = dict(zip([param.address for param in used], gradients(loss, [p.handle for p in used]), strict=True))
+    own |= theirs
+    for record, found in told:
+        name = record.label if record.table_name == "ops" else record.address
+        assert (found is None) == (own.get(name) is not None), (name, str(found))
+        if found is not None:
+            assert found.reason in CUT or found.reason == f"detached at {found.at}" or found.reason == "never called"
+            is_true(trace, found)
+
+
+def is_true(trace: tl.Trace, found: Explanation) -> None:
+    """Whether what is claimed of the place of the cut holds of the ops there."""
+    at = next((op for op in trace.ops if op.label == found.at), None)
+    match found.reason:
+        case "no_grad section":
+            assert at is not None
+            assert ("grad_enabled", False) in at.func_autocast_state or (
+                "inference_mode",
+                True,
+            ) in at.func_autocast_state
+            assert not at.requires_grad
+            assert feeds_gradient(trace, at)
+        case "frozen":
+            assert at is not None or not trace.params[found.at].is_trainable
+            assert at is None or not at.requires_grad
+        case "never called":
+            assert not trace.params[found.subject].used_by_ops
+        case "not differentiable" if at is not None and found.pass_index is None:
+            assert not at.requires_grad
+            assert not at.dtype.is_floating_point or feeds_gradient(trace, at)
+        case reason if reason.startswith("detached"):
+            assert at is not None
+            assert at.func_name.startswith("detach")
+            assert not at.requires_grad
+            assert feeds_gradient(trace, at)
+
+
+def feeds_gradient(trace: tl.Trace, op: Any) -> bool:
+    """Whether something that an op took requires a gradient."""
+    return any(trace.ops[label].requires_grad for label in op.parents) or any(p.is_trainable for p in op.params)

@@ -1,0 +1,238 @@
+"""What backward passes made of each place in autograd's graph: whether a gradient came there, and if not, why.
+
+Reads  autograd's graph and its firings (autograd.py), which op and leaf stands where (pairing.py), and how passes
+       began and ended.
+Gives  ``Passed``, the ``Flow`` that ``absence.py`` asks.
+Rule   a place is an output of a node. A pass leads to what edges lead to from its roots; of a run that nobody asked
+       torch for, from the places that gradients came to.
+Rule   of several passes the one that came furthest counts: a gradient that came, then one that was not given, then a
+       pass that ended before, then one that did not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+
+from journal.events import NodeFired
+from projections.absence import Met
+from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH
+from projections.details import field
+from projections.forward import Forward
+from projections.graph import NOWHERE
+from projections.passes import ACCUMULATES, INPUTS, MESSAGE, RAISED_IN, ROOTS, closed, opened, status
+
+MISSING: Final = field(NodeFired, "missing")
+
+FREED: Final = "backward through the graph a second time"
+"""Part of what torch says of a graph whose saved tensors are gone."""
+
+NOT_IMPLEMENTED: Final = "NotImplemented"
+"""Class of the node that stands for an operator without a derivative; it raises when it fires."""
+
+Place: TypeAlias = "tuple[int, int]"
+"""Row of a node and which of its outputs."""
+
+Kind: TypeAlias = Literal["whole", "partial", "ended"]
+"""Of a pass: it came to everything that it leads to; it was asked for some of it; it ended before."""
+
+UNMET: Final = Met("unmet")
+
+
+class Passed:
+    """What the passes of one capture made of its graph.
+
+    Args:
+        forward: The capture.
+    """
+
+    def __init__(self, forward: Forward) -> None:
+        self.forward: Final = forward
+        self.autograd: Final = forward.autograd
+        self.has_passes: Final = self.autograd.num_passes > 0
+
+    # -- what is asked
+
+    def has_gradient(self, row: int) -> bool:
+        return self.has_passes and self.forward.origin(row) in self.forward.gradients.of_op
+
+    def has_increment(self, parameter: int) -> bool:
+        return self.has_passes and parameter in self.forward.gradients.of_param
+
+    def met(self, row: int) -> Met:
+        if not self.has_passes:
+            return UNMET
+        node = self.forward.pairing.node_of[row]
+        if node != NOWHERE:
+            return self.at((node, self.forward.detail(row).brief.grad_slot or 0))
+        leaf = self.leaves.get(row, NOWHERE)
+        return UNMET if leaf == NOWHERE else self.at((leaf, 0))
+
+    def met_leaf(self, parameter: int) -> Met:
+        node = self.forward.pairing.gatherers.get(parameter, NOWHERE) if self.has_passes else NOWHERE
+        return UNMET if node == NOWHERE else self.at((node, 0))
+
+    # -- places
+
+    def at(self, place: Place) -> Met:
+        """What was made of a place."""
+        number = self.came.get(place, NOWHERE)
+        if number != NOWHERE:
+            return Met("arrived", number)
+        whole, ended, partial = (self.leads[kind].get(place, NOWHERE) for kind in ("whole", "ended", "partial"))
+        number = max(whole, ended, partial)
+        if number != NOWHERE and self.autograd.fires_of.length(place[0]):
+            return self.withheld(place, number)
+        if whole == NOWHERE and ended != NOWHERE:
+            return self.ended(ended)
+        return UNMET if number == NOWHERE else Met("unasked", number)
+
+    @cached_property
+    def leaves(self) -> dict[int, int]:
+        """By op row, the node that gathers the gradient of its value, a leaf that is no parameter."""
+        return {row: node for node, row in enumerate(self.forward.pairing.leaf_ops) if row != NOWHERE}
+
+    @cached_property
+    def missing(self) -> list[frozenset[int]]:
+        """By firing, the outputs at which no gradient came."""
+        made = [frozenset[int]()] * self.autograd.num_fires
+        for fire, event in self.forward.scan(self.forward.backward.fires[2::FIRE_WIDTH]):
+            if event[MISSING]:
+                made[fire] = frozenset(event[MISSING])
+        return made
+
+    @cached_property
+    def came(self) -> dict[Place, int]:
+        """The places that edges lead to, or that are named, at which a gradient came; and the first pass in which."""
+        autograd, found = self.autograd, dict[Place, int]()
+        for place in self.places:
+            for fire in autograd.fires_of[place[0]]:
+                if place[1] not in self.missing[fire]:
+                    found[place] = autograd.fire_passes[fire]
+                    break
+        state = autograd.state
+        nodes, passes, sides, slots = (state.gradients[number::GRADIENT_WIDTH] for number in range(4))
+        for node, number, is_input, slot in zip(nodes, passes, sides, slots, strict=True):
+            if not is_input:
+                found.setdefault((autograd.rows[node], slot), number)
+        return found
+
+    @cached_property
+    def places(self) -> frozenset[Place]:
+        """Every place that an edge or a root leads to, or that the value of an op row stands at."""
+        ops = self.forward.pairing.at
+        edges = (place for places in self.edges for place in places)
+        roots = (place for number in range(self.autograd.num_passes) for place in self.named(number))
+        return frozenset((*ops, *edges, *roots))
+
+    # -- edges
+
+    @cached_property
+    def edges(self) -> list[tuple[Place, ...]]:
+        """By node, the places that its gradients go on to."""
+        autograd, state = self.autograd, self.autograd.state
+        made: list[tuple[Place, ...]] = []
+        for node in autograd.folded:
+            flat = state.edges[2 * state.ends[node] : 2 * state.ends[node + 1]]
+            pairs = zip(flat[0::2], flat[1::2], strict=True)
+            made.append(tuple([(row, slot) for number, slot in pairs if (row := autograd.row_of(number)) != NOWHERE]))
+        return made
+
+    @cached_property
+    def sources(self) -> dict[Place, list[int]]:
+        """By place, the nodes whose gradients come there."""
+        made: dict[Place, list[int]] = {}
+        for node, places in enumerate(self.edges):
+            for place in places:
+                made.setdefault(place, []).append(node)
+        return made
+
+    # -- passes
+
+    @cached_property
+    def leads(self) -> dict[Kind, dict[Place, int]]:
+        """By kind of pass, the places that one of them leads to, and the first that does."""
+        made: dict[Kind, dict[Place, int]] = {"whole": {}, "ended": {}, "partial": {}}
+        seen: dict[Kind, set[int]] = {"whole": set(), "ended": set(), "partial": set()}
+        for number in range(self.autograd.num_passes):
+            kind = self.kind(number)
+            self.follow(number, made[kind], seen[kind])
+        return made
+
+    def follow(self, number: int, found: dict[Place, int], seen: set[int]) -> None:
+        """Add what a pass leads to, and was not led to before.
+
+        Args:
+            number: The pass.
+            found: Places, and the pass that led to each first.
+            seen: Nodes whose edges were followed.
+        """
+        waiting = list(self.starts(number))
+        while waiting:
+            place = waiting.pop()
+            found.setdefault(place, number)
+            if place[0] not in seen:
+                seen.add(place[0])
+                waiting += self.edges[place[0]]
+
+    def kind(self, number: int) -> Kind:
+        if status(self.forward, number) != "ok":
+            return "ended"
+        event = opened(self.forward, number)
+        return "whole" if event[INPUTS] is None and event[ACCUMULATES] else "partial"
+
+    def starts(self, number: int) -> Iterable[Place]:
+        """Where a pass begins."""
+        return self.named(number) or self.fired(number)
+
+    def named(self, number: int) -> list[Place]:
+        """Its roots."""
+        edges = [edge for edge, _ in opened(self.forward, number)[ROOTS] if edge is not None]
+        return [(row, slot) for node, slot in edges if (row := self.autograd.row_of(node)) != NOWHERE]
+
+    def fired(self, number: int) -> Iterator[Place]:
+        """The places at which gradients came in it."""
+        firings: Sequence[int] = self.autograd.fires_in[number]
+        nodes = {self.autograd.fire_rows[fire]: fire for fire in firings}
+        for place in self.forward.pairing.at:
+            fire = nodes.get(place[0])
+            if fire is not None and place[1] not in self.missing[fire]:
+                yield place
+        for node in nodes:
+            yield from self.edges[node]
+
+    # -- why not
+
+    def withheld(self, place: Place, number: int) -> Met:
+        """A pass leads to a place, and no gradient came: what stands behind it gave none."""
+        waiting, seen = [place], {place[0]}
+        while waiting:
+            for node in self.sources.get(waiting.pop(), ()):
+                if any((node, slot) in self.came for slot in self.outputs(node)):
+                    return Met("nothing", number, self.forward.pairing.op_of[node])
+                if node not in seen:
+                    seen.add(node)
+                    waiting += [(node, slot) for slot in self.outputs(node)]
+        return Met("unasked", number)
+
+    def outputs(self, node: int) -> Sequence[int]:
+        """The outputs of a node that anything leads to."""
+        return self.known_outputs.get(node, ())
+
+    @cached_property
+    def known_outputs(self) -> dict[int, list[int]]:
+        made: dict[int, list[int]] = {}
+        for node, slot in self.places:
+            made.setdefault(node, []).append(slot)
+        return made
+
+    def ended(self, number: int) -> Met:
+        """A pass leads there, and did not come to its end."""
+        event = closed(self.forward, number)
+        if event is not None and FREED in (event[MESSAGE] or ""):
+            return Met("freed", number)
+        raised = NOWHERE if event is None or event[RAISED_IN] is None else self.autograd.row_of(event[RAISED_IN])
+        if raised != NOWHERE and self.autograd.state.classes[self.autograd.kinds[raised]][0] == NOT_IMPLEMENTED:
+            return Met("nothing", number, self.forward.pairing.op_of[raised])
+        return Met("failed", number)
