@@ -1,7 +1,7 @@
 """What the cases promise in words, beyond what their runner checks: as far as a forward goes.
 
-The cases stand in ``tests/data/cases/cases``, each with a docstring that tells the right outcome. ``LATER`` lists what
-of these needs a backward, an edit or an artifact.
+The cases stand in ``tests/data/cases/cases``, each with a docstring that tells the right outcome. What they promise
+of a backward is in ``test_gradient_texts.py``; ``LATER`` lists what needs an edit or an artifact.
 """
 
 from __future__ import annotations
@@ -24,23 +24,10 @@ import torchlens as tl
 CASES = Path(__file__).resolve().parents[1] / "data" / "cases"
 
 LATER: Final[Mapping[str, str]] = {
-    "010 gradients of the three calls": "gradients of ops come with the recorded backward",
-    "013 the gradient of a tied weight is recorded once": "gradients of parameters come with the recorded backward",
-    "025 recorded gradients are not counted twice": "gradients of ops come with the recorded backward",
-    "043 integer and boolean ops are reported as not differentiable": "a report of gradients needs a backward",
     "064 any step can be edited": "edits",
-    "070 the mask output has no recorded gradient": "gradients of ops come with the recorded backward",
-    "076 the backward node that let a NaN through is found": "a report of gradients needs a backward",
-    "079 a gradient inside a frozen backbone is refused with its reason": "gradients of ops come with the backward",
-    "091 gradients that hooks saw are recorded": "gradients of ops come with the recorded backward",
-    "097 capture with gradient saving on": "gradients of ops come with the recorded backward",
-    "100 the inner backward is a record of its own": "backward passes are recorded with the backward",
     "109 a rolled drawing and a saved artifact of 10000 passes": "drawing and artifacts",
-    "112 two backward passes with equal gradients": "backward passes are recorded with the backward",
-    "115 a report names the detach that cut the path": "a report of gradients needs a backward",
-    "118 memory of recorded gradients under create_graph": "gradients of ops come with the recorded backward",
 }
-"""What a text asks that is not of the forward, and what it waits for."""
+"""What a text asks that is not there yet, and what it waits for."""
 
 
 def load(name: str) -> ModuleType:

@@ -93,6 +93,7 @@ def test_079_inside_a_frozen_backbone_there_is_no_graph_and_the_reason_is_given(
     assert refused.value.code == "gradient_not_saved"
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")
 def test_091_hooks_of_the_user_s_see_what_is_recorded() -> None:
     trace = differentiated("091")
     model, args, _ = built("091")
@@ -102,9 +103,10 @@ def test_091_hooks_of_the_user_s_see_what_is_recorded() -> None:
     assert trace["0"].grad.sum().item() == expected[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 def test_097_a_capture_with_gradients_saved_does_not_trip_over_a_transform() -> None:
     trace = differentiated("097")
-    assert trace.output_ops[0].has_grad
+    assert trace.output_ops[0].grad == 1
     assert any(param.grads for param in trace.params)
 
 
