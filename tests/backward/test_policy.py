@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -301,6 +303,37 @@ def test_each_pass_tells_what_it_was_asked_to_keep() -> None:
     assert policies_of(trace) == wanted
     assert [one.save_grads_policy for one in trace.autograd.backward_passes] == wanted
     assert trace.options["save_grads"] == wanted[0]
+
+
+def test_whether_all_gradients_were_asked_for_is_told_of_each_op() -> None:
+    for save_grads, stored, asked in (
+        (True, True, ALL),
+        ("all", True, ALL),
+        ("relu", "'relu'", {"relu_1_2"}),
+        ([], None, set()),
+    ):
+        trace = chained(save_grads)
+        assert trace.options.get("save_grads") == stored
+        assert {op.label for op in trace.compute_ops if op.save_grads} == asked
+
+
+def test_an_output_means_the_gradient_of_the_op_whose_value_it_is() -> None:
+    trace = chained(True)
+    assert trace[tl.grad("output_1")].labels() == ("linear_2_3",)
+    assert trace[tl.grad(tl.module("self"))].labels() == ("linear_2_3",)
+
+
+def test_a_policy_holds_on_to_no_trace() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        trace = chained(tl.grad_fn(label="addmm") | (tl.func("relu") & tl.in_backward_pass(1)))
+        trace.backward(trace.output.sum(), save_grads=tl.where(lambda op: op.func_name == "relu"))
+        held = weakref.ref(trace)
+        del trace
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_a_predicate_is_asked_once_about_each_finished_op() -> None:

@@ -2,7 +2,8 @@
 
 Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (projections.backward_terms).
 Rule   an op has a gradient where one arrived at its place on its autograd node in some backward pass, kept or not.
-       An output has none of its own. A term about passes or nodes holds of an op where it holds in some pass.
+       An output means that of the op whose value it is. A term about passes or nodes holds of an op where it holds in
+       some pass.
 Rule   sites of gradients and of activations are never of one selection; autograd nodes are no sites.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from projections import CaptureTables
-from projections.backward_terms import Spot, about, matching
+from projections.backward_terms import Spot, about, behind_outputs, matching
 from projections.selector import Record, Selector
 from torchlens.errors import SelectionError
 
@@ -43,7 +44,7 @@ def resolve_gradients(selector: Selector, tables: CaptureTables, records: Record
         )
     if selector.reads_values:
         raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose gradients")
-    holds = matching(selector, lambda part: part.rows(tables, records))
+    holds = matching(selector, lambda part: behind_outputs(part.rows(tables, records), tables))
     return tuple(dict.fromkeys(spot.row for spot in spots(tables) if spot.row is not None and holds(spot)))
 
 

@@ -58,7 +58,7 @@ class Owner(Protocol):
 
 def keeps_all_gradients(trace: View) -> bool:
     """Whether the capture was asked to keep the gradients of all ops, unless a pass is asked otherwise."""
-    return dict(trace.tables.fact("options")).get("save_grads") in (True, "True", "all")
+    return dict(trace.tables.fact("options")).get("save_grads") is True
 
 
 def gradients_read(op: Owner) -> Gradients:

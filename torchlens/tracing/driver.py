@@ -366,10 +366,15 @@ def _requested(request: Request) -> CaptureRequested:
             for field in attrs.fields(CaptureOptions)
             if field.name != "save_grads" and (value := getattr(request.options, field.name)) != field.default
         )
-        + ((("save_grads", request.save_grads_text),) if request.save_grads_text is not None else ()),
+        + _gradients_requested(request.save_grads_text),
         save=request.save_text,
         stop_after=None if request.stop is None else request.stop.text,
     )
+
+
+def _gradients_requested(text: str | None) -> tuple[tuple[str, Any], ...]:
+    """The option, as stored: True for all gradients, else the text of what was asked for; nothing for none."""
+    return () if text is None else (("save_grads", True if text == "True" else text),)
 
 
 def _tell_source(recorder: Recorder, described: DescribedModel, request: Request) -> None:

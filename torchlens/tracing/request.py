@@ -423,7 +423,8 @@ def gradients_text(options: CaptureOptions, storage: Any) -> str | None:
     """
     if options.backward_ready and holding_of(storage) == "nothing":
         raise backward_ready_conflict("storage=tl.to_disk(path) holds activations on the disk alone")
-    return None if gradients_of(options.save_grads) is False else text_of(options.save_grads)
+    asked = gradients_of(options.save_grads)
+    return None if asked is False else "True" if asked is True else text_of(options.save_grads)
 
 
 def new_journal(storage: DiskStorage, journal: Any) -> Journal:
