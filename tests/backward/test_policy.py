@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
 from journal.events import GradientKept, GradientObserved, NodesFound, PassOpened
@@ -507,6 +508,31 @@ def test_a_run_that_nothing_announced_keeps_by_the_same_policy(save_grads: Any) 
     for op in announced.saved_grad_ops:
         assert torch.equal(unannounced[op.label].grad, op.grad)
     assert policies_of(unannounced) == policies_of(announced)
+
+
+class Checkpointed(nn.Module):
+    """Runs the engine within the engine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = checkpoint(self.inner, x, use_reentrant=True)
+        return torch.relu(made)
+
+
+@pytest.mark.parametrize("save_grads", [True, tl.without_op()], ids=repr)
+def test_a_run_within_a_pass_keeps_what_the_pass_was_asked_to(save_grads: Any) -> None:
+    trace = tl.trace(Checkpointed(), torch.randn(5, 4, requires_grad=True))
+    trace.backward(trace.output.sum(), save_grads=save_grads, retain_graph=True)
+    assert [one.outer_context for one in trace.autograd.backward_passes] == [None, 1]
+    assert policies_of(trace) == [str(save_grads)] * 2
+    (increment,) = trace.params["inner.weight"].grads
+    assert increment.backward_pass_index == 2
+    assert torch.equal(increment.grad, trace.params["inner.weight"].grad)
+    trace.output.sum().backward()
+    assert policies_of(trace)[2:] == [None, None]
 
 
 # -- refusals

@@ -171,7 +171,7 @@ class Diary:
             self.close_unannounced()
             found = list(nodes)
             number_of = self.number(found)
-            policy = asked.policy or self.policy
+            policy = asked.policy or self._policy_within(parent)
             opened = self._begin(asked, policy, request, parent, number_of)
             opened.entries = frozenset(
                 [number_of[edge[0]] for edge, _ in request.roots if edge is not None and edge[0] in number_of]
@@ -179,7 +179,7 @@ class Diary:
             if request.create_graph:
                 opened.run.sequences = {}
                 opened.sequences = (compat.sequence_number(), 0)
-            self._tell_and_hook(opened, policy, found, walk)
+            self._tell_and_hook(opened, found, walk)
             self._waiting.append(opened)
             return opened
 
@@ -218,9 +218,13 @@ class Diary:
         )
         self._count += 1
         keep = nothing_kept if request is not None and request.is_transient else self._keep(writer)
-        run = Run(number, writer.pending, writer.chunk_size, writer.flush, keep)
+        run = Run(number, writer.pending, writer.chunk_size, writer.flush, keep, policy)
         made = self.passes[number] = Pass(run, writer, at, asked.trigger, parent)
         return made
+
+    def _policy_within(self, parent: Pass | None) -> Policy:
+        """What a pass keeps that was not asked otherwise: what the pass keeps within which it runs, or what stands."""
+        return self.policy if parent is None else parent.run.policy
 
     def _writing(self) -> StreamWriter:
         """The open writer of the stream."""
@@ -262,7 +266,7 @@ class Diary:
             made[node] = number
         return made
 
-    def _tell_and_hook(self, opened: Pass, policy: Policy, found: Sequence[Any], walk: Walk) -> None:
+    def _tell_and_hook(self, opened: Pass, found: Sequence[Any], walk: Walk) -> None:
         """Tell of the nodes that were not told before, and hook those that are not hooked."""
         run, nodes, told = opened.run, self.nodes, self._told
         rows = [self.row(node, walk.edges[node]) for node in found]
@@ -273,7 +277,7 @@ class Diary:
             part = tuple(new[start : start + NODES_TOGETHER])
             run.pending.append((FOUND, monotonic_ns(), run.number, part, walk.is_cut and is_last))
         told.update([row[0] for row in new])
-        run.kept.update(policy.kept_at(rows, self.num_op_nodes, run.number))
+        run.kept.update(run.policy.kept_at(rows, self.num_op_nodes, run.number))
         standing, hooks, tasks, held = self._standing, self._hooks, self.tasks, ref(self)
         for node, row in zip(found, rows, strict=True):
             number = row[0]
@@ -349,7 +353,7 @@ class Diary:
             if each.trigger == "implicit":  # whose end was not told: its run failed
                 self.close(each, PassStep.SYNC_POINT)
         parent = next((each for each in reversed(running) if each.is_open), None)
-        opened = self._begin(UNANNOUNCED, self.policy, None, parent, {}, task)
+        opened = self._begin(UNANNOUNCED, self._policy_within(parent), None, parent, {}, task)
         opened.task = task
         opened.run.told = set()
         self.tasks[task] = opened.run
@@ -370,7 +374,7 @@ class Diary:
             found = walk.walked()
             self.number(found)
             run.told.update([self.nodes[each] for each in found])
-            self._tell_and_hook(opened, self.policy, found, walk)
+            self._tell_and_hook(opened, found, walk)
 
     def drained(self, number: int, task: int) -> None:
         """The engine tells that a run is over."""

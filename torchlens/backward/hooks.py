@@ -17,7 +17,7 @@ from torch import Tensor
 
 from journal.events import GradientObserved, NodeFired, PayloadRef, Row, Side
 from torchlens import compat
-from torchlens.backward.policy import Kept
+from torchlens.backward.policy import Kept, Policy
 from torchlens.tensors import DTYPE_WORD
 
 __all__ = ["Handle", "HookedDiary", "Run", "hook"]
@@ -57,6 +57,7 @@ class Run:
     chunk: int  # rows that are flushed together
     flush: Callable[[], None]
     keep: Callable[[Run, Tensor], PayloadRef | None]
+    policy: Policy
     kept: dict[int, Kept] = attrs.field(factory=dict)  # by node
     begun: dict[int, int | None] = attrs.field(factory=dict)  # by node, when it began; None once it has ended
     missing: dict[int, tuple[int, ...]] = attrs.field(factory=dict)  # of those that run: outputs without a gradient
