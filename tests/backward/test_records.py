@@ -429,6 +429,22 @@ def test_kinds_of_sites_are_not_mixed(once: tl.Trace) -> None:
         assert caught.value.code == "selection_kind_incompatible"
 
 
+def test_selectors_of_nodes_find_nodes_and_firings(twice: tl.Trace) -> None:
+    autograd = twice.autograd
+    assert autograd.grad_fns.matching(tl.grad_fn("addmm")).labels == ("addmm_back_1_2", "addmm_back_2_7")
+    second = tl.grad_fn("addmm") & tl.in_backward_pass(2)
+    assert autograd.grad_fn_calls.matching(second).labels == ("addmm_back_1_2:2", "addmm_back_2_7:2")
+    assert twice["addmm_back_1_2"].calls.matching(second).labels == ("addmm_back_1_2:2",)
+    assert len(autograd.grad_fns.matching(tl.without_op())) == autograd.num_grad_fns_without_op == 7
+    assert autograd.grad_fns.matching(tl.func("relu")).labels == ("relu_back_1_4",)
+    assert len(autograd.grad_fn_calls.matching(tl.in_backward_pass(3))) == 0
+    assert code_of(lambda: autograd.grad_fns.matching(tl.threshold(above=0.0))) == "selection_kind_incompatible"
+
+
+def test_nothing_matches_a_selector_of_nodes_before_any_pass(trace: tl.Trace) -> None:
+    assert code_of(lambda: trace.autograd.grad_fns.matching(tl.grad_fn())) == "gradient_sites_unavailable"
+
+
 # -- data frames
 
 

@@ -406,6 +406,25 @@ def test_a_module_that_calls_itself_is_a_call_of_its_own() -> None:
 # The code blocks about backward passes, as they stand in the specification -----------------------------
 
 
+def test_gradients_of_every_op_or_of_a_selection_are_saved() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    x = torch.randn(5, 4)
+
+    trace = tl.trace(model, x, capture=tl.options.CaptureOptions(save_grads=True))
+    trace.backward(trace[trace.output_layers[0]].out.sum())
+
+    relu_trace = tl.trace(model, x, capture=tl.options.CaptureOptions(save_grads=tl.func("relu")))
+    relu_trace.backward(relu_trace[relu_trace.output_layers[0]].out.sum())
+
+    assert trace.saved_grad_ops.labels == ("linear_1_1", "relu_1_2", "linear_2_3")
+    assert relu_trace.saved_grad_ops.labels == ("relu_1_2",)
+    assert torch.equal(relu_trace["relu_1_2"].grad, trace["relu_1_2"].grad)
+    hidden = torch.relu(model[0](x))
+    (wanted,) = torch.autograd.grad(model[2](hidden).sum(), hidden)
+    assert torch.equal(trace["relu_1_2"].grad, wanted)
+    assert trace.autograd.grad_fns.labels == relu_trace.autograd.grad_fns.labels
+
+
 def test_a_backward_reaches_the_stimulus() -> None:
     latent_dim = 3
     generator = nn.Sequential(nn.Linear(latent_dim, 8), nn.Tanh(), nn.Linear(8, 2))

@@ -10,10 +10,11 @@ from typing import ClassVar, NoReturn, TypeVar
 
 from typing_extensions import Self
 
-from projections.selector import is_count
+from projections.selector import Selector, is_count
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.printable import amount
 from torchlens.reading.accessors import Accessor
+from torchlens.reading.gradient_sites import matching_firings
 from torchlens.reading.lookup import KINDS, listed
 from torchlens.reading.view import View
 
@@ -165,6 +166,14 @@ class GradFnAccessor(ByPart[R]):
         """Those that the engine ran."""
         return self.having("num_calls")
 
+    def matching(self, selector: Selector) -> Self:
+        """Those with a firing at which something passed that a selector means: ``tl.grad_fn("addmm")``,
+        ``tl.without_op()``; see ``grad_fn_calls.matching``."""
+        firings = matching_firings(selector, self.trace.tables, self.trace.records)
+        nodes = self.trace.table("grad_fn_calls").column("grad_fn_row")
+        found = {nodes[call] for call in firings}
+        return type(self)(self.trace, [row for row in self.rows if row in found])
+
     @property
     def custom(self) -> Self:
         """Those of a Python ``torch.autograd.Function``."""
@@ -193,6 +202,19 @@ class GradFnCallAccessor(ByPass[R], ByPart[R]):
         if is_count(token):
             index.pass_out_of_range(key, label, len(calls), has_all=False)
         return None
+
+    def matching(self, selector: Selector) -> Self:
+        """Those at which a gradient passed that a selector means, kept or not.
+
+        Args:
+            selector: Of nodes, their sides and passes (``tl.grad_fn("addmm") & tl.in_backward_pass(2)``), or of ops,
+                which means the firings of their nodes.
+
+        Raises:
+            SelectionError: ``gradient_sites_unavailable`` before any backward pass.
+        """
+        found = set(matching_firings(selector, self.trace.tables, self.trace.records))
+        return type(self)(self.trace, [row for row in self.rows if row in found], self.of)
 
     @property
     def saved(self) -> Self:

@@ -1,4 +1,4 @@
-"""The gradients that a selector means in a finished trace, as op rows.
+"""The gradients and the firings that a selector means in a finished trace, as rows.
 
 Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (projections.backward_terms).
 Rule   an op has a gradient where one arrived at its place on its autograd node in some backward pass, kept or not.
@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import attrs
+
+from journal.events import Side
 from projections import CaptureTables
-from projections.backward_terms import Spot, about, behind_outputs, matching
+from projections.backward_terms import Spot, about, behind_outputs, matching, names_nodes
 from projections.selector import Record, Selector
 from torchlens.errors import SelectionError
 
-__all__ = ["gradient_rows", "kinds_mixed", "resolve_gradients"]
+__all__ = ["gradient_rows", "kinds_mixed", "matching_firings", "resolve_gradients"]
 
 
 def resolve_gradients(selector: Selector, tables: CaptureTables, records: Record) -> tuple[int, ...]:
@@ -26,6 +29,23 @@ def resolve_gradients(selector: Selector, tables: CaptureTables, records: Record
         SelectionError: ``gradient_sites_unavailable`` before any backward pass; ``selection_kind_incompatible`` where
             it means activations or autograd nodes too, or compares values.
     """
+    require_passes(selector, tables)
+    kind = about(selector)
+    if kind == "mixed":
+        raise kinds_mixed(f"{selector!r} means gradients and something else")
+    if kind == "node":
+        raise kinds_mixed(
+            f"{selector!r} means autograd nodes, which are no sites",
+            remedy="trace.autograd.grad_fns.matching(selector) and .grad_fn_calls.matching(selector) find them; "
+            "tl.grad(...) means the gradients of ops",
+        )
+    if selector.reads_values:
+        raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose gradients")
+    holds = matching(selector, lambda part: behind_outputs(part.rows(tables, records), tables))
+    return tuple(dict.fromkeys(spot.row for spot in spots(tables) if spot.row is not None and holds(spot)))
+
+
+def require_passes(selector: Selector, tables: CaptureTables) -> None:
     if not len(tables.table("backward_passes")):
         raise SelectionError(
             code="gradient_sites_unavailable",
@@ -33,19 +53,38 @@ def resolve_gradients(selector: Selector, tables: CaptureTables, records: Record
             remedy="run trace.backward(loss) first, or ask for activations by selectors of the forward",
             selector=repr(selector),
         )
-    kind = about(selector)
-    if kind == "mixed":
-        raise kinds_mixed(f"{selector!r} means gradients and something else")
-    if kind == "node":
-        raise kinds_mixed(
-            f"{selector!r} means autograd nodes, which are no sites",
-            remedy="trace.autograd.grad_fns.where(...) and .grad_fn_calls.where(...) find nodes and their firings; "
-            "tl.grad(...) means the gradients of ops",
-        )
+
+
+def matching_firings(selector: Selector, tables: CaptureTables, records: Record) -> tuple[int, ...]:
+    """The firings at which a gradient passed that a selector means, on either side of the node, ascending.
+
+    Raises:
+        SelectionError: ``gradient_sites_unavailable``, and ``selection_kind_incompatible`` where it compares values.
+    """
+    require_passes(selector, tables)
     if selector.reads_values:
-        raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose gradients")
+        raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose firings")
     holds = matching(selector, lambda part: behind_outputs(part.rows(tables, records), tables))
-    return tuple(dict.fromkeys(spot.row for spot in spots(tables) if spot.row is not None and holds(spot)))
+    sides: tuple[Side, ...] = ("output", "input") if names_nodes(selector) else ("output",)
+    nodes, calls = tables.table("grad_fns"), tables.table("grad_fn_calls")
+    names, labels, are_custom, ops = (nodes.column(name) for name in ("class_name", "label", "is_custom", "op_rows"))
+    found: list[int] = []
+    for call, (node, number) in enumerate(
+        zip(calls.column("grad_fn_row"), calls.column("backward_pass_index"), strict=True)
+    ):
+        about_node = Spot(
+            class_name=names[node],
+            label=labels[node],
+            is_custom=are_custom[node],
+            has_op=bool(ops[node]),
+            side="output",
+            row=None,
+            pass_index=number,
+        )
+        rows: tuple[int | None, ...] = ops[node] or (None,)
+        if any(holds(attrs.evolve(about_node, side=side, row=row)) for side in sides for row in rows):
+            found.append(call)
+    return tuple(found)
 
 
 def gradient_rows(tables: CaptureTables) -> tuple[int, ...]:

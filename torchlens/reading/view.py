@@ -112,6 +112,11 @@ class View(ABC):
     def record(self, table: str, row: int) -> Any:
         """The record that stands for a row."""
 
+    @property
+    @abstractmethod
+    def records(self) -> Any:
+        """What predicates of selectors are asked about: gives the record of an op row."""
+
     @abstractmethod
     def found(self, found: Found) -> Any:
         """What a lookup found, as the caller gets it."""
