@@ -141,6 +141,21 @@ def test_without_save_grads_everything_is_told_but_the_gradients() -> None:
     trace.cleanup()
 
 
+def test_a_refused_gradient_gives_the_reason_of_its_explanation() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    trace = tl.trace(model, torch.ones(1, 2), capture=KEEP)
+    trace.backward(trace.ops["relu_1_2"].out.sum())
+    for label in ("linear_2_3", "output_1", "input_1"):
+        told = trace.autograd.explain(label)
+        assert told is not None
+        with pytest.raises(PayloadUnavailableError) as caught:
+            trace.ops[label].grad  # noqa: B018  # the refusal is asked for
+        assert (caught.value.problem, caught.value.fields["reason"]) == (told.text, told.reason)
+        with pytest.raises(PayloadUnavailableError):
+            trace.ops[label].autograd.grad_for(bwd=1)
+    trace.cleanup()
+
+
 def test_an_op_on_an_island_has_no_record_and_its_node_has_what_arrived() -> None:
     class Beside(nn.Module):
         def __init__(self) -> None:

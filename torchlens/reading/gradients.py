@@ -93,34 +93,33 @@ def only_gradient(op: Owner) -> Any:
 
 
 def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
-    """The refusal of a gradient that there is not, of any pass or of one, with what is known of why."""
-    label, node = op.read("label"), OpAutograd(op).grad_fn
-    passes: BackwardPassAccessor[BackwardPass] = BackwardPassAccessor(op.trace)
-    remedy = f"trace.autograd.explain({label!r}) says more"
-    if not passes:
-        why = "no backward pass is recorded"
-        remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
-    elif op.read("grad_fn_object_id") is None:
-        why = "it required no gradient"
-    elif op.read("is_orphan"):
-        why = "it is on an island, and of those no gradient is recorded by op"
+    """The refusal of a gradient that there is not, of any pass or of one, with why."""
+    label = op.read("label")
+    found = None if op.read("is_orphan") else explain(op.trace, op)
+    problem, reason, number = why_none(op, bwd) if found is None else (found.text, found.reason, found.pass_index)
+    if op.read("is_orphan"):
         remedy = "read what arrived at its node: op.autograd.grad_fn.calls[0].grad_outputs"
-    elif node is None or not node.num_calls:
-        why = "no backward pass came to it"
-    elif bwd is not None and not node.calls.rows_of_pass(bwd):
-        why = "that pass did not come to it"
+    elif reason == "no backward yet":
+        remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
+    elif reason == "not saved by policy":
+        policies = op.trace.table("backward_passes").column("save_grads_policy")
+        ran_with = "" if number is None else f"; that one had save_grads={policies[number - 1]}"
+        remedy = f"run a backward with save_grads=True, or with a selector that matches it{ran_with}"
     else:
-        asked = passes if bwd is None else [passes.for_pass(bwd)]
-        policies = dict.fromkeys(f"save_grads={each.save_grads_policy}" for each in asked)
-        why = f"it was not kept under {', '.join(policies)}"
-        remedy = "run the backward with save_grads=True, or with a selector that matches it"
+        remedy = f"trace.autograd.explain({label!r}) gives the reason as a record, with the line where the path was cut"
     return PayloadUnavailableError(
-        code="gradient_not_saved",
-        problem=f"{label!r} has no saved gradient{'' if bwd is None else f' of backward pass {bwd}'}: {why}",
-        remedy=remedy,
-        label=label,
-        count=0,
+        code="gradient_not_saved", problem=problem, remedy=remedy, label=label, reason=reason, count=0
     )
+
+
+def why_none(op: Owner, bwd: int | None) -> tuple[str, str | None, int | None]:
+    """Why an op has no gradient of a pass, though of another; or why it has none at all, on an island."""
+    label, node = op.read("label"), OpAutograd(op).grad_fn
+    if bwd is None or op.read("is_orphan"):
+        return f"{label} is on an island, and of ops there no gradient is recorded", None, None
+    if node is None or not node.calls.rows_of_pass(bwd):
+        return f"{label} has no gradient of backward pass {bwd}: that did not come to it", None, bwd
+    return f"{label} has no gradient of backward pass {bwd}: it was not kept", "not saved by policy", bwd
 
 
 class OpAutograd:
