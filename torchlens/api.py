@@ -362,7 +362,7 @@ def _follow_backwards(made: Trace, captured: driver.Captured, request: Request) 
     refused."""
     made.diary = captured.backwards
     if captured.backwards is not None:
-        weakref.finalize(made, captured.backwards.disarm).atexit = False
+        weakref.finalize(made, captured.backwards.abandon).atexit = False
         try:
             if request.options.backward_ready:
                 captured.backwards.require_possible(has_graph=captured.has_graph)

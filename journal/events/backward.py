@@ -25,9 +25,9 @@ Edge: TypeAlias = tuple[int, int]
 
 GraphNode: TypeAlias = tuple[int, str, str, bool, tuple[Edge | None, ...], int | None, int | None]
 """An autograd node: number; class name; qualified class name; whether it is of a Python ``autograd.Function``; where
-its inputs come from, None for one that needs no gradient; for a node that gathers the gradient of a leaf, that leaf as
-in ``OpExecuted.inputs``, None where this capture does not know it; its sequence number on the thread that made it,
-None for one that gathers."""
+its inputs come from, None for one that needs no gradient, and for a node of another capture or behind a cut; for a
+node that gathers the gradient of a leaf, that leaf as in ``OpExecuted.inputs``, None where this capture does not know
+it; its sequence number on the thread that made it, None for one that gathers."""
 
 TensorLike: TypeAlias = tuple[tuple[int, ...], str, str]
 """Shape, dtype, device."""

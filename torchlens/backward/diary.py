@@ -67,6 +67,7 @@ class Capture:
         stream: Its number.
         nodes: Number of each autograd node of a value of the forward; those that are found later join them.
         first_node: Sequence number that the first node of the forward could have.
+        behind_last: The number that the next node had when the forward had ended.
         parameters: The parameters, by number.
         leaves: Other leaves that the forward met, with their value numbers.
         held: Tensors that have no stored bytes, by payload number.
@@ -76,6 +77,7 @@ class Capture:
     stream: StreamId
     nodes: dict[Any, int]
     first_node: int
+    behind_last: int
     parameters: Sequence[ref[Tensor]]
     leaves: Sequence[tuple[ref[Tensor], int]]
     held: dict[int, Tensor]
@@ -116,6 +118,7 @@ class Diary:
         self.capture = capture
         self.nodes = capture.nodes
         self.num_op_nodes = len(capture.nodes)
+        self._is_large = len(capture.nodes) >= compat.MAX_TOUCHED_NODES
         self.policy = policy
         self.is_standing = is_standing
         self.is_armed = True
@@ -141,8 +144,9 @@ class Diary:
     def made(self, node: Any) -> bool:
         """Whether the node came to be in the forward, or in a pass of this capture."""
         number = self.nodes.get(node)
-        if number is None:
-            return False
+        if number is None:  # of a large graph, the forward has not looked at each
+            sequence = compat.sequence_of(node) if self._is_large else -1
+            return self.capture.first_node <= sequence < self.capture.behind_last
         if number < self.num_op_nodes:
             return compat.made_since(node, self.capture.first_node)
         return number in self._made

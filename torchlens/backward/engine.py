@@ -20,6 +20,7 @@ from weakref import ref
 
 from torch import Tensor
 
+from journal import JournalError
 from journal.lifecycle import PassStep
 from torchlens import collector, compat
 from torchlens.backward.closing import Pass
@@ -30,10 +31,14 @@ from torchlens.copying import past_copies
 from torchlens.errors import BackwardRefused
 from torchlens.tracing import turns
 
-__all__ = ["arm", "asking", "disarm", "not_connected"]
+__all__ = ["abandon", "arm", "asking", "disarm", "not_connected"]
+
+LEAST_WALKED: Final = 2_000
+"""Nodes that a walk may look at however many the captures have looked at already."""
 
 _lock: Final = threading.RLock()
 _armed: Final[list[ref[Diary]]] = []
+_abandoned: Final[list[Diary]] = []  # of traces that were dropped while a pass was open
 _replaced: Final[list[tuple[Any, Callable[..., Any], Callable[..., Any]]]] = []  # module, torch's, ours
 
 
@@ -50,6 +55,7 @@ _here: Final = _Local()
 
 def arm(diary: Diary) -> None:
     """Have the diary told of runs from now on."""
+    close_abandoned()
     with _lock:
         _armed.append(ref(diary))
         if not _replaced:
@@ -70,6 +76,26 @@ def disarm(diary: Diary) -> None:
                 if getattr(module, compat.ENGINE_CALL) is ours:
                     setattr(module, compat.ENGINE_CALL, original)
             _replaced.clear()
+
+
+def abandon(diary: Diary) -> None:
+    """Disarm the diary of a trace that was dropped, which Python may say at any moment, also while events are stored.
+
+    So nothing is appended here: where passes are open, they are closed when the next run or capture begins.
+    """
+    if diary.passes:
+        _abandoned.append(diary)
+    else:
+        disarm(diary)
+        diary.disarm()
+
+
+def close_abandoned() -> None:
+    while _abandoned:
+        diary = _abandoned.pop()
+        disarm(diary)
+        with contextlib.suppress(JournalError):  # there is nobody to tell
+            diary.disarm()
 
 
 @contextlib.contextmanager
@@ -93,6 +119,7 @@ def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) ->
     outside = compat.running_task()
     if not _armed or (_here.outside and _here.outside[-1] == outside) or turns.is_within():
         return original(roots, *args, **kwargs)
+    close_abandoned()
     bracket = _Bracket()
     try:
         with collector.paused():
@@ -101,6 +128,9 @@ def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) ->
         raise
     except Exception as error:  # noqa: BLE001  # the user's backward goes on
         bracket.give_up(error)
+    except BaseException:
+        bracket.end(PassStep.SYNC_POINT)
+        raise
     if not bracket.opened:
         return original(roots, *args, **kwargs)
     _here.outside.append(outside)
@@ -109,10 +139,10 @@ def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) ->
             result = original(roots, *args, **kwargs)
     except BaseException as error:
         _here.outside.pop()
-        bracket.close(None, error)
+        bracket.end(PassStep.ENGINE_ERROR, error)
         raise
     _here.outside.pop()
-    bracket.close(result, None)
+    bracket.returned(result)
     return result
 
 
@@ -134,8 +164,11 @@ class _Bracket:
         with compat.NoTorchFunction():
             edges = [edge_of(root) for root in roots]
             walk = Walk([edge[0] for edge in edges if edge is not None])
-            is_explicit = asked is not None
-            walk.go(None if is_explicit else compat.MAX_TOUCHED_NODES - max(len(diary.nodes) for diary in diaries))
+            if asked is None:
+                touched = max([diary.nodes for diary in diaries], key=len)
+                walk.go(max(compat.MAX_TOUCHED_NODES - len(touched), LEAST_WALKED), touched)
+            else:
+                walk.go()
             own = [diary for diary in diaries if reached(diary, walk)]
             if walk.is_cut and any(diary.is_standing for diary in own):
                 walk.go()
@@ -186,23 +219,35 @@ class _Bracket:
 
     # -- after
 
-    def close(self, result: Any, error: BaseException | None) -> None:
-        step = PassStep.TRIGGER_RETURN if error is None else PassStep.ENGINE_ERROR
-        for diary, made, nodes in reversed(self.opened):
-            try:
-                if not made.is_open:  # the trace was cleaned up or disarmed while the engine ran
-                    continue
-                if error is None and self.request is not None:
-                    with compat.NoTorchFunction():
-                        diary.returned(made, self.request, result)
-                        if self.request.create_graph:
-                            made.gave = given_nodes(result if not self.request.accumulates else (), nodes)
+    def returned(self, result: Any) -> None:
+        """The engine has run to its end."""
+        request = self.request
+        for diary, made, nodes in self.opened:
+            with telling(diary), compat.NoTorchFunction():
+                if made.is_open and request is not None:
+                    diary.returned(made, request, result)
+                    if request.create_graph:
+                        made.gave = given_nodes(() if request.accumulates else result, nodes)
+        self.end(PassStep.TRIGGER_RETURN)
+
+    def end(self, step: PassStep, error: BaseException | None = None) -> None:
+        """Close what was opened, unless the trace was cleaned up or disarmed while the engine ran."""
+        for diary, made, _ in reversed(self.opened):
+            with telling(diary):
                 if made.run.sequences is not None:
                     made.sequences = (made.sequences[0], compat.sequence_number())
                     made.makers = [] if self.makers is None else self.makers.entries
-                diary.close(made, step, error)
-            except Exception as failure:  # noqa: BLE001  # the user's backward has run
-                diary.failed(failure)
+                if made.is_open:
+                    diary.close(made, step, error)
+
+
+@contextlib.contextmanager
+def telling(diary: Diary) -> Iterator[None]:
+    """What goes wrong inside is the diary's, and not the user's backward's, which has run."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # of any kind
+        diary.failed(error)
 
 
 def edge_of(root: Any) -> Edge | None:

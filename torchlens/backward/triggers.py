@@ -84,6 +84,11 @@ class Backwards:
             engine.disarm(self.diary)
             self.diary.disarm()
 
+    def abandon(self) -> None:
+        """The trace was dropped without a cleanup."""
+        if self.diary is not None:
+            engine.abandon(self.diary)
+
     def backward(
         self, loss: Any, save_grads: Any, torch_kwargs: Mapping[str, Any], *, trigger: Trigger = "backward"
     ) -> None:

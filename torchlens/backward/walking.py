@@ -55,12 +55,22 @@ class Walk:
         """Whether the graph goes on."""
         return self._at < len(self._queue)
 
-    def go(self, most: int | None = None) -> None:
-        """Go on to the end, or until as many nodes were reached."""
+    def go(self, most: int | None = None, touched: Container[Any] = ()) -> None:
+        """Go on to the end, or until as many nodes were reached that nobody has looked at before.
+
+        Args:
+            most: How many; None for any number.
+            touched: Nodes that were looked at.
+        """
         queue, edges, known, marked = self._queue, self.edges, self._known, MARKED
         has_known = bool(known)
-        while self._at < len(queue) and (most is None or len(queue) < most):
+        fresh = 0
+        while self._at < len(queue):
             node = queue[self._at]
+            if most is not None and node not in touched:
+                fresh += 1
+                if fresh > most:
+                    return
             self._at += 1
             nexts: list[Edge | None] = []
             for edge in node.next_functions:

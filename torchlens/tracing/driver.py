@@ -269,8 +269,16 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
 def _backwards(journal: Journal, stream: StreamId, recorder: Recorder, handles: Handles, request: Request) -> Backwards:
     """What will record the backward passes of a capture whose forward has ended."""
     options = request.options
-    nodes, first = recorder.nodes, recorder.first_node
-    left = Capture(journal, stream, nodes, first, handles.parameters, recorder.leaves, handles.copies)
+    left = Capture(
+        journal,
+        stream,
+        recorder.nodes,
+        recorder.first_node,
+        compat.sequence_number(),
+        handles.parameters,
+        recorder.leaves,
+        handles.copies,
+    )
     without = None
     if options.inference_only:
         without = "it was captured with inference_only=True"
