@@ -9,7 +9,9 @@ Not    when a pass is over (engine.py, diary.py), or what is taken out of the en
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
+from weakref import ref
 
 from journal.events import (
     At,
@@ -51,6 +53,7 @@ class Pass:
     """
 
     __slots__ = (
+        "__weakref__",
         "at",
         "drain_queued",
         "entries",
@@ -81,14 +84,7 @@ class Pass:
         self.gave: list[Any] = []  # under create_graph, the nodes from which those that it made are reached
         self.sequences = (0, 0)  # under create_graph: the next node's number as it began, and as it ended
         self.makers: list[tuple[int, Any]] = []  # what ``making.Makers`` noted
-        self.machine: Machine[PassState] = Machine(PASS, PassState.OPEN, self._guard)
-
-    def _guard(self, state: PassState, given: Event | Input) -> Verdict:
-        if given is PassStep.ENGINE_DRAIN and state is not PassState.OPEN:
-            return Verdict.IGNORE
-        if given in (PassStep.SCAVENGE, PassStep.FINALIZE) and (is_inside() or self.is_within_open()):
-            return Verdict.DEFER
-        return Verdict.ALLOW
+        self.machine: Machine[PassState] = Machine(PASS, PassState.OPEN, partial(verdict, ref(self)))
 
     @property
     def state(self) -> PassState:
@@ -151,7 +147,19 @@ class Pass:
 
     def may(self, step: PassStep) -> bool:
         """Whether the step would be taken now."""
-        return self.machine.allows(step) and self._guard(self.state, step) is Verdict.ALLOW
+        return self.machine.allows(step) and verdict(ref(self), self.state, step) is Verdict.ALLOW
+
+
+def verdict(held: ref[Pass], state: PassState, given: Event | Input) -> Verdict:
+    """What a pass says to a step that its table allows. It is held weakly: its machine is its own."""
+    if given is PassStep.ENGINE_DRAIN and state is not PassState.OPEN:
+        return Verdict.IGNORE
+    made = held()
+    if given in (PassStep.SCAVENGE, PassStep.FINALIZE) and (
+        is_inside() or (made is not None and made.is_within_open())
+    ):
+        return Verdict.DEFER
+    return Verdict.ALLOW
 
 
 class Memory:

@@ -1,0 +1,271 @@
+"""What backward passes hold is let go of: with the trace, root first, and with no help of the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+import warnings
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from journal import JournalError
+from journal.events import NodeFired, NodesFound, PassFinalized, PassOpened
+from tests import programs
+from tests.backward.observing import events_of, require_closed_in_order
+from torchlens.backward.triggers import Backwards
+
+KEEP = tl.CaptureOptions(save_grads=True)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def model_of(width: int = 4) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
+
+
+class Marked(torch.autograd.Function):
+    """Its node can be referred to weakly, as those that torch implements cannot."""
+
+    nodes: ClassVar[list[weakref.ref[Any]]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        Marked.nodes.append(weakref.ref(ctx))
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class WithMark(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = model_of()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Marked.apply(self.inner(x))  # type: ignore[no-any-return]
+
+
+ENDS = ("cleanup", "dropped", "disarmed")
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP])
+@pytest.mark.parametrize("way", ["whole", "failed", "graph", "unannounced", "never"])
+def test_the_graph_is_freed_with_the_trace(end: str, options: tl.CaptureOptions, way: str) -> None:
+    Marked.nodes.clear()
+    x = torch.ones(2, 4, requires_grad=True)
+    trace = tl.trace(WithMark(), x, capture=options)
+    seen = [weakref.ref(trace), weakref.ref(trace.diary), *Marked.nodes]
+    loss = trace.output.sum()
+    if way == "whole":
+        trace.backward(loss)
+    elif way == "failed":
+        trace.backward(loss)
+        with pytest.raises(RuntimeError, match="second time"):
+            trace.backward(loss)
+    elif way == "graph":
+        torch.autograd.grad((trace.output**2).sum(), x, create_graph=True)
+    elif way == "unannounced":
+        torch.ops.aten._backward(loss, [], None, False, False)
+    del loss
+    if end == "cleanup":
+        trace.cleanup()
+    elif end == "disarmed":
+        assert trace.diary is not None
+        trace.diary.disarm()
+    del trace
+    if way == "unannounced" and end == "dropped":
+        tl.trace(model_of(), torch.ones(1, 4)).cleanup()  # the pass that was open is closed as something else begins
+    assert [held() for held in seen] == [None] * len(seen)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP])
+def test_a_training_loop_stays_as_large_as_it_is(options: tl.CaptureOptions) -> None:
+    Marked.nodes.clear()
+    model = WithMark()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.ones(2, 4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        trace = tl.trace(model, x, capture=options)
+        trace.backward(trace.output.pow(2).sum())
+        assert trace.tables.head
+        optimizer.step()
+        trace.cleanup()
+
+    for _ in range(30):
+        step()
+    tracemalloc.start()
+    try:
+        for _ in range(20):
+            step()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(450):
+            step()
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert [held() for held in Marked.nodes] == [None] * 500
+    # A step makes hundreds of kilobytes. Python keeps up to 2,000 freed tuples of each length for the next ones.
+    assert after - before < 450 * 2000
+
+
+LONG = """
+    import sys
+    import torch
+    from torch import nn
+    import torchlens as tl
+    from journal.events import NodeFired, NodesFound
+
+    class Loop(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            x = x * self.w
+            for _ in range(int(sys.argv[1])):
+                x = x * 1.0
+            return x
+
+    asked = sys.argv[2] == "asked"
+    trace = tl.trace(Loop(), torch.ones(1), save="none", capture=tl.CaptureOptions(save_grads=asked))
+    trace.backward(trace.output.sum()) if asked else trace.output.sum().backward()
+    events = [stamped.event for stamped in trace.events()]
+    found = [event for event in events if isinstance(event, NodesFound)]
+    fired = sum(isinstance(event, NodeFired) for event in events)
+    assert found[-1].is_cut is not asked
+    assert fired == sum(len(event.nodes) for event in found)
+    assert fired > int(sys.argv[1]) if asked else 1000 < fired < 30_000
+    trace.returned = None
+    trace.cleanup()
+    print("freed")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["asked", "plain"])
+def test_a_graph_of_two_hundred_thousand_nodes_is_walked_told_and_freed(way: str) -> None:
+    assert programs.run(LONG, 200_000, way).stdout == "freed\n"
+
+
+def test_a_deep_graph_that_nobody_asked_to_be_walked_is_cut_and_freed() -> None:
+    assert programs.run(LONG, 45_000, "plain").stdout == "freed\n"
+
+
+# -- when the journal cannot take what there is to say
+
+
+def refuse(*given: Any, **named: Any) -> Any:
+    raise JournalError(code="journal_write_failed", problem="the disk is full", remedy="make room")
+
+
+def test_a_journal_that_refuses_lets_the_users_backward_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    model = model_of()
+    trace = tl.trace(model, torch.ones(2, 4), capture=KEEP, journal=tmp_path / "a.journal")
+    monkeypatch.setattr(trace.journal, "continue_stream", refuse)
+    trace.output.sum().backward(retain_graph=True)
+    assert model[0].weight.grad is not None  # type: ignore[index]  # a sequence of layers
+    with pytest.raises(JournalError) as caught:
+        trace.backward(trace.output.sum())
+    assert caught.value.code == "journal_write_failed"
+    assert events_of(trace, PassOpened) == []
+    monkeypatch.undo()
+    trace.cleanup()
+
+
+def test_what_goes_wrong_in_a_hook_of_ours_lets_the_users_backward_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of()
+    trace = tl.trace(model, torch.ones(2, 4), capture=KEEP)
+    assert isinstance(trace.diary, Backwards)
+    diary = trace.diary.diary
+    assert diary is not None
+    monkeypatch.setattr("torchlens.backward.hooks.Run.observe", refuse)
+    with pytest.raises(JournalError):
+        trace.backward(trace.output.sum(), retain_graph=True)
+    assert model[0].weight.grad is not None  # type: ignore[index]  # a sequence of layers
+    assert diary.refusal is not None
+    assert not diary.passes
+    monkeypatch.undo()
+    trace.output.sum().backward()
+    require_closed_in_order(trace)
+    assert len(events_of(trace, PassFinalized)) == 1
+    trace.cleanup()
+
+
+def test_passes_of_a_journal_on_disk_read_the_same_when_it_is_opened_again(tmp_path: Path) -> None:
+    trace = tl.trace(model_of(), torch.ones(2, 4), capture=KEEP, journal=tmp_path / "a.journal")
+    loss = trace.output.sum()
+    trace.backward(loss, retain_graph=True)
+    after_one = list(trace.events())
+    other = tl.trace(model_of(), torch.ones(2, 4), journal=tmp_path / "a.journal")  # between two passes
+    other.cleanup()
+    trace.backward(loss)
+    events = [(stamped.at, stamped.event) for stamped in trace.events()]
+    assert events[: len(after_one)] == [(stamped.at, stamped.event) for stamped in after_one]
+    trace.cleanup()
+    loaded = tl.load(tmp_path / "a.journal", capture=0)
+    assert [(stamped.at, stamped.event) for stamped in loaded.events()] == events
+    assert len(events_of(loaded, NodeFired)) == 2 * len(events_of(loaded, NodeFired, 0))
+    assert len(events_of(loaded, NodesFound)) == 1
+    loaded.cleanup()
+
+
+FORKED = """
+    import os
+    import warnings
+    import torch
+    import torchlens as tl
+
+    warnings.simplefilter("ignore")
+    model = torch.nn.Linear(2, 2)
+    trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
+    loss = trace.output.sum()
+    child = os.fork()
+    if child == 0:
+        loss.backward()
+        os._exit(0 if model.weight.grad is not None else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    trace.backward(loss)
+    assert len(trace.autograd.backward_passes) <= 1
+    trace.cleanup()
+    print("done")
+"""
+
+
+def test_a_forked_child_runs_its_backward_and_records_nothing() -> None:
+    assert programs.run(FORKED).stdout == "done\n"
+
+
+def test_under_create_graph_a_backward_leaves_the_cycle_that_torch_warns_of_and_no_other() -> None:
+    model = model_of()
+    trace = tl.trace(model, torch.ones(2, 4), capture=KEEP)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        trace.backward(trace.output.pow(2).sum(), create_graph=True)
+    held = weakref.ref(trace)
+    trace.cleanup()
+    model.zero_grad(set_to_none=True)
+    gc.disable()
+    del trace
+    assert held() is None
+    gc.enable()
