@@ -23,6 +23,7 @@ from torchlens import compat
 from torchlens.backward.closing import Pass
 from torchlens.backward.diary import Diary
 from torchlens.backward.hooks import Run
+from torchlens.backward.policy import NOTHING
 from torchlens.backward.triggers import Backwards
 
 # -- the table
@@ -75,7 +76,7 @@ class Kept:
 
 def made_pass() -> tuple[Pass, Kept]:
     kept = Kept()
-    run = Run(0, [], 256, lambda: None, lambda run, gradient: None)
+    run = Run(0, [], 256, lambda: None, lambda run, gradient: None, NOTHING)
     return Pass(run, kept, At(0), "implicit", None), kept  # type: ignore[arg-type]  # as much of one as is used
 
 
@@ -278,7 +279,7 @@ def test_an_unannounced_run_that_failed_is_closed_by_what_comes_next(what_comes:
     loss = trace.output.sum()
     with pytest.raises(Broken):
         raw_backward(loss)
-    assert len(events_of(trace, PassJournaled)) == 0
+    assert diary_of(trace).passes[0].is_open
     if what_comes == "read":
         assert trace.ops.labels
     else:
@@ -392,4 +393,4 @@ class Backwarding(RuleBasedStateMachine):
 
 
 TestBackwarding = Backwarding.TestCase
-TestBackwarding.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestBackwarding.settings = settings(max_examples=20, stateful_step_count=10, deadline=None)

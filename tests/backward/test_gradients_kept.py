@@ -51,7 +51,7 @@ def require_kept_as_torch_computes(trace: tl.Trace) -> None:
 
 
 @given(program=programs())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_the_gradient_of_every_op_is_what_torch_computes(program: Program) -> None:
     model, args, kwargs = program.build()
     with warnings.catch_warnings():
@@ -69,13 +69,13 @@ def test_the_gradient_of_every_op_is_what_torch_computes(program: Program) -> No
 
 
 @given(program=programs())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_keeping_gradients_changes_nothing_for_the_caller(program: Program) -> None:
     assert_tracing_changes_nothing(program.build, capture=tl.CaptureOptions(save_grads=True)).cleanup()
 
 
 @given(program=programs())
-@settings(max_examples=20)
+@settings(max_examples=10)
 def test_keeping_gradients_on_disk_changes_nothing_for_the_caller(program: Program, tmp_path: Path) -> None:
     options = tl.CaptureOptions(save_grads=True)
     assert_tracing_changes_nothing(program.build, capture=options, journal=tmp_path / "run.journal").cleanup()
