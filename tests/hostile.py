@@ -297,6 +297,7 @@ COMMANDS = (
     *(("info",), ("info", "--json"), ("captures",), ("captures", "--json")),
     *(("events", "--capture", "0"), ("events", "--capture", "0", "--json")),
     *(("ops", "--capture", "0"), ("ops", "--capture", "0", "--json")),
+    *(("passes", "--capture", "0"), ("passes", "--capture", "0", "--json")),
 )
 
 

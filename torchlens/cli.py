@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journal import TorchLensError
-from torchlens.commands import endings, environment, integrity, reading, reprojection, streams
+from torchlens.commands import endings, environment, integrity, passes, reading, reprojection, streams
 from torchlens.commands.parsing import Commands
 from torchlens.printable import printable
 from torchlens.version import VERSION
 
 __all__ = ["main"]
 
-GROUPS = (reading, streams, integrity, endings, reprojection)
+GROUPS = (reading, passes, streams, integrity, endings, reprojection)
 """Files of commands, in the order of the help."""
 
 

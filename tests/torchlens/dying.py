@@ -91,6 +91,59 @@ class Crashing(torch.autograd.Function):
         return x**power
 
 
+def dying_in_backward(job: Job, x: Tensor) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(1)
+    options = tl.JournalOptions(job.path, durability=job.durability, sync=job.sync)  # type: ignore[arg-type]
+    trace = tl.trace(lambda x: torch.relu(CrashingBack.apply(torch.tanh(x))), x, journal=options)
+    trace.backward(trace.output.sum(), retain_graph=True, save_grads=True)
+    torch.autograd.grad(trace.output.prod(), x)
+
+
+class CrashingBack(torch.autograd.Function):
+    """Ends the process when the engine runs it a second time."""
+
+    ran = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        CrashingBack.ran += 1
+        if CrashingBack.ran > 1:
+            crash()
+        return gradient * 2
+
+
+def in_second_backward(job: Job) -> None:
+    dying_in_backward(job, torch.ones(2, 3, requires_grad=True))
+
+
+def in_nested_backward(job: Job) -> None:
+    """A run of the engine inside a hook, with a node behind it that crashes."""
+    x = torch.ones(2, 3, requires_grad=True)
+
+    def once_more(gradient: Tensor) -> None:
+        if not CrashingBack.ran:
+            CrashingBack.ran = 1
+            torch.autograd.grad(y, x, torch.ones_like(y))
+
+    y = x
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    options = tl.JournalOptions(job.path, durability=job.durability, sync=job.sync)  # type: ignore[arg-type]
+
+    def model(x: Tensor) -> Tensor:
+        nonlocal y
+        y = CrashingBack.apply(torch.tanh(x))
+        return torch.relu(y)
+
+    trace = tl.trace(model, x, journal=options)
+    y.register_hook(once_more)
+    trace.backward(trace.output.sum())
+
+
 def exit_in_module(job: Job) -> None:
     def body(x: Tensor) -> None:
         torch.relu(x)

@@ -231,6 +231,60 @@ def test_a_death_before_any_call_is_told_as_far_as_it_is_known(
     assert "before a call was committed" in found.verdict
 
 
+# In a backward pass -----------------------------------------------------------------------------------------
+
+
+def test_a_crash_in_a_backward_names_the_pass_and_the_last_node_that_fired(nursery: Nursery, tmp_path: Path) -> None:
+    status, found = after_death(nursery, tmp_path / "run.journal", "in_second_backward")
+    assert status == -signal.SIGSEGV
+    assert (found.status, found.is_settled, found.died, found.is_well) == ("complete", True, True, False)
+    assert found.backward is not None
+    assert (found.backward.pass_index, found.backward.trigger) == (2, "autograd_grad")
+    assert (found.backward.around, found.backward.place) == ((), None)
+    assert (found.backward.num_fired, found.backward.last_fired) == (2, "relu_back_1_2:2")
+    assert found.verdict == (
+        "the process died in backward pass 2, begun by autograd_grad, after relu_back_1_2:2 had fired, the last node"
+        " that was committed"
+    )
+    trace = tl.load(tmp_path / "run.journal")
+    assert [one.status for one in trace.autograd.backward_passes] == ["ok", "unfinished"]
+    trace.cleanup()
+
+
+def test_a_crash_in_a_nested_backward_names_the_pass_and_those_around_it(
+    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.journal"
+    status, found = after_death(nursery, path, "in_nested_backward")
+    assert status == -signal.SIGSEGV
+    assert found.backward is not None
+    assert (found.backward.pass_index, found.backward.around) == (2, (1,))
+    assert found.backward.last_fired is not None
+    assert main(["journal", "postmortem", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert "2, begun by autograd_grad, within 1" in said
+    assert f"last {found.backward.last_fired}" in said
+
+
+def test_a_backward_that_goes_on_is_not_called_dead(tmp_path: Path) -> None:
+    path = tmp_path / "run.journal"
+    x = torch.ones(2, requires_grad=True)
+    trace = tl.trace(lambda x: torch.relu(torch.tanh(x)), x, journal=flight(path))
+    tl.trace(nn.ReLU(), torch.ones(2), journal=flight(path)).cleanup()  # it is not the last capture either
+    seen: list[Postmortem] = []
+    x.register_hook(lambda gradient: seen.append(tl.postmortem(path, 0)))
+    trace.backward(trace.output.sum())
+    (found,) = seen
+    assert (found.writer, found.died, found.is_well) == (os.getpid(), False, True)
+    assert found.backward is not None
+    assert found.backward.place is not None
+    assert found.backward.place.function.endswith("test_a_backward_that_goes_on_is_not_called_dead")
+    assert f"process {os.getpid()} writes this journal: backward pass 1, begun by backward may be" in found.verdict
+    after = tl.postmortem(path, 0)
+    assert (after.backward, after.is_well, after.writer) == (None, True, None)
+    trace.cleanup()
+
+
 # Failures and good ends ------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ import attrs
 
 from torchlens.commands.parsing import Commands, add_capture
 from torchlens.commands.printing import clock, write_facts, write_json
-from torchlens.journals.ending import Postmortem
+from torchlens.journals.ending import PassBegun, Postmortem
 from torchlens.journals.ending import postmortem as postmortem_of
+from torchlens.printable import amount
 from torchlens.quantities import Duration
 from torchlens.reading.calls_made import CallMade, Place
 
@@ -47,9 +48,19 @@ def lines_of(found: Postmortem) -> Iterator[tuple[str, str]]:
             yield from lines_of_call("made inside", outer)
     elif found.raised_at:
         yield from lines_of_places("raised in", found.raised_in, found.raised_at)
+    if found.backward is not None:
+        yield from lines_of_pass(found.backward)
     if found.last_op is not None and found.status != "complete":
         yield from lines_of_call("last op", found.last_op)
     yield "last event", f"{moment(found.last_ns)}, {after(found.last_ns, found.opened_ns)} after the opening"
+
+
+def lines_of_pass(begun: PassBegun) -> Iterator[tuple[str, str]]:
+    within = f", within {' > '.join(map(str, begun.around))}" if begun.around else ""
+    yield "pass", f"{begun.pass_index}, begun by {begun.trigger}{within}"
+    yield "  fired", f"{amount(begun.num_fired, 'node')}; last {begun.last_fired or 'none'}"
+    if begun.place is not None:
+        yield from lines_of_places("", (), (begun.place,))
 
 
 def lines_of_call(what: str, call: CallMade) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """How a capture ended, told from its journal alone, and the call it ended in.
 
-Reads  the capture table, and what single events tell of a call (calls_made.py).
+Reads  the tables of the capture and of its backward passes, and what single events tell of a call (calls_made.py).
 Gives  a ``Postmortem``.
 Rule   no source file is read and no torch is needed: the process that died may have been on another machine.
 """
@@ -16,12 +16,36 @@ import attrs
 from journal import StreamInfo
 from journal.lease import writing_process
 from torchlens.journals.journal_view import JournalView, holds_none, open_journal
-from torchlens.reading.calls_made import CallMade, Place, call_at, failure_of
+from torchlens.reading.calls_made import CallMade, Place, call_at, failure_of, place_of
 from torchlens.reading.facade import Trace
 
-__all__ = ["Postmortem", "postmortem"]
+__all__ = ["PassBegun", "Postmortem", "postmortem"]
 
 ADVICE: Final = 'capture with tl.JournalOptions(path, durability="event") to know the call that a process dies in'
+
+
+@attrs.frozen
+class PassBegun:
+    """A backward pass that had not ended.
+
+    Attributes:
+        pass_index: Its number, from 1.
+        trigger: What began it.
+        around: Numbers of the passes that it was begun inside of, outermost first.
+        place: Where it was asked for through the trace; None for plain torch calls.
+        num_fired: How many nodes had fired in it.
+        last_fired: Label of the last node that fired, in it or before it in a pass around it; None where none had.
+    """
+
+    pass_index: int
+    trigger: str
+    around: tuple[int, ...]
+    place: Place | None
+    num_fired: int
+    last_fired: str | None
+
+    def __str__(self) -> str:
+        return f"backward pass {self.pass_index}, begun by {self.trigger}"
 
 
 @attrs.frozen
@@ -40,6 +64,7 @@ class Postmortem:
         raised_at: From the root's forward to the line that raised it; () where nothing did, or that is not known.
         around: The calls in progress that ``call`` was made inside of, outermost first.
         last_op: The last call that had returned.
+        backward: The backward pass in progress at the end, the innermost of several; None where all had ended.
         halt_reason: Why the forward was left on purpose; None otherwise.
         error_type, error_message: What the forward was ended by; None where by nothing.
         num_events: How many events there are.
@@ -59,6 +84,7 @@ class Postmortem:
     raised_at: tuple[Place, ...]
     around: tuple[CallMade, ...]
     last_op: CallMade | None
+    backward: PassBegun | None
     halt_reason: str | None
     error_type: str | None
     error_message: str | None
@@ -69,16 +95,19 @@ class Postmortem:
     @property
     def died(self) -> bool:
         """Whether the process ended before the capture did."""
-        return self.status == "unfinished" and self.writer is None
+        return (self.status == "unfinished" or self.backward is not None) and self.writer is None
 
     @property
     def is_well(self) -> bool:
         """Whether nothing went wrong, as far as one can see."""
-        return (self.status in ("complete", "halted") and self.is_settled) or self.writer is not None
+        ended_well = self.status in ("complete", "halted") and self.is_settled and self.backward is None
+        return ended_well or self.writer is not None
 
     @property
     def verdict(self) -> str:
         """How it ended, in a sentence without its full stop."""
+        if self.backward is not None:
+            return self.said_of_backward(self.backward)
         if self.status in ("complete", "halted") and not self.is_settled:
             return self.said_of_cleanup()
         if self.status == "complete":
@@ -109,6 +138,12 @@ class Postmortem:
         if self.writer is not None:
             return f"{ended}, and process {self.writer} may be ending the capture"
         return f"{ended}, but the capture did not come to its end: what follows was interrupted or failed"
+
+    def said_of_backward(self, begun: PassBegun) -> str:
+        last = "before a node had fired" if begun.last_fired is None else f"after {begun.last_fired} had fired"
+        if self.writer is not None:
+            return f"process {self.writer} writes this journal: {begun} may be going on, {last}"
+        return f"the process died in {begun}, {last}, the last node that was committed"
 
     def said_of_death(self) -> str:
         if self.call is not None:
@@ -142,7 +177,7 @@ def postmortem(path: str | os.PathLike[str], capture: int | str | None = None) -
 def looked_at(view: JournalView, capture: int | str | None) -> Postmortem:
     writer = writing_process(Path(view.path))  # asked before reading: what is read is then at least as old
     number, info, is_last = asked_for(view, capture)
-    return told(view.trace(info), view.path, number, writer if is_last else None)
+    return told(view.trace(info), view.path, number, writer, is_last=is_last)
 
 
 def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, StreamInfo, bool]:
@@ -154,8 +189,11 @@ def asked_for(view: JournalView, capture: int | str | None) -> tuple[int, Stream
     return streams.index(info), info, info == streams[-1]
 
 
-def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem:
-    """What the records of a capture tell, and the process that wrote its journal just before they were read."""
+def told(trace: Trace, path: str, number: int, writer: int | None, *, is_last: bool) -> Postmortem:
+    """What the records of a capture tell, and the process that wrote its journal just before they were read.
+
+    Only the last capture may be running its forward; a backward pass may run over any.
+    """
     fact = trace.tables.fact
     head = trace.tables.head
     first = next(trace.events(0, 1))
@@ -165,6 +203,7 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
     calls = [call_at(trace, event) for event in in_progress] if status == "unfinished" else []
     executed = fact("last_executed_event")
     failure = None if fact("error_type") is None else failure_of(trace)
+    backward = pass_begun(trace)
     call = calls[-1] if calls else None if failure is None else failure.call
     return Postmortem(
         path=path,
@@ -173,17 +212,42 @@ def told(trace: Trace, path: str, number: int, writer: int | None) -> Postmortem
         model=fact("model_class_name"),
         status=status,
         is_settled=settled,
-        writer=writer if status == "unfinished" or not settled else None,
+        writer=writer if backward is not None or (is_last and (status == "unfinished" or not settled)) else None,
         is_announced=fact("last_started_event") is not None,
         call=call,
         raised_in=() if failure is None else failure.modules,
         raised_at=() if failure is None else failure.places,
         around=tuple(calls[:-1]),
         last_op=None if executed is None else call_at(trace, executed),
+        backward=backward,
         halt_reason=fact("halt_reason"),
         error_type=fact("error_type"),
         error_message=fact("error_message"),
         num_events=head,
         opened_ns=fact("wall_time_ns"),
         last_ns=since + last.time_ns,
+    )
+
+
+def pass_begun(trace: Trace) -> PassBegun | None:
+    """The innermost backward pass whose end is not told."""
+    passes, calls = trace.tables.backward_passes, trace.tables.grad_fn_calls
+    row = next((row for row in reversed(range(len(passes))) if passes.value("closed_event", row) < 0), None)
+    if row is None:
+        return None
+    around: list[int] = []
+    outer = passes.value("outer_row", row)
+    while outer >= 0:
+        around.append(outer)
+        outer = passes.value("outer_row", outer)
+    fired = [max(calls_in, default=-1) for calls_in in (passes.value("call_rows", one) for one in (row, *around))]
+    last = max(fired)
+    frame = passes.value("backward_call_context", row)
+    return PassBegun(
+        pass_index=row + 1,
+        trigger=passes.value("trigger", row),
+        around=tuple([one + 1 for one in reversed(around)]),
+        place=None if frame is None else place_of(trace, frame),
+        num_fired=len(passes.value("call_rows", row)),
+        last_fired=None if last < 0 else calls.value("call_label", last),
     )

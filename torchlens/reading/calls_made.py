@@ -19,7 +19,7 @@ from torchlens.printable import printable
 from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.view import View
 
-__all__ = ["CallMade", "Failure", "Place", "call_at", "failure_of", "places_of"]
+__all__ = ["CallMade", "Failure", "Place", "call_at", "failure_of", "place_of", "places_of"]
 
 
 @attrs.frozen
