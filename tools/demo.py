@@ -1,4 +1,4 @@
-"""Trace a small GPT-2 into a journal on disk, check the capture, and read it back in another process.
+"""Trace a small GPT-2 into a journal on disk, forward and backward, check it, and read it back in another process.
 
     python tools/demo.py                 # everything
     python tools/demo.py --read PATH     # the reading alone, on any journal that holds one capture
@@ -59,9 +59,30 @@ def write() -> None:
     trace = tl.trace(model, tokens, journal=JOURNAL)
     assert torch.equal(trace.output.logits, bare.logits)
     print(f"Traced {trace.num_ops} ops and {len(trace.module_calls)} module calls; the logits are bit for bit those of")
+    print("the model without tracing.")
+    trace.backward(loss_of(trace.output.logits, tokens), save_grads=True)
+    print(
+        f"Its backward fired {len(trace.autograd.grad_fn_calls)} nodes; {same_gradients(model, tokens)} parameters got"
+    )
     trace.cleanup()
-    print(f"the model without tracing. The journal has {size_of(JOURNAL) / 1e6:.1f} MB.\n")
+    print(f"the gradient of a bare backward, bit for bit. The journal has {size_of(JOURNAL) / 1e6:.1f} MB.\n")
     check(model, tokens)
+
+
+def loss_of(logits: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """How badly each token but the first was foretold, in nats."""
+    return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def same_gradients(model: torch.nn.Module, tokens: torch.Tensor) -> int:
+    """How many parameters have the gradient that a backward without tracing gives them, as all must."""
+    traced = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    loss_of(model(tokens).logits, tokens).backward()
+    for before, parameter in zip(traced, model.parameters(), strict=True):
+        assert before is not None
+        assert torch.equal(before, parameter.grad)
+    return len(traced)
 
 
 def check(model: torch.nn.Module, tokens: torch.Tensor) -> None:
@@ -82,6 +103,7 @@ def read(path: Path) -> None:
         print(f"{op.label} ran in {' > '.join(op.modules) or 'the model itself'}")
         shape, mean = tuple(op.out.shape), op.out.float().mean().item()
         print(f"and returned a tensor of shape {shape}, mean {mean:+.6f}, read from disk.")
+    tell_backward(trace)
     with tl.open_journal(path) as view:
         report = view.verify()
     stored = f"{report.events:,} events and {report.payload_bytes / 1e6:.1f} MB of payloads"
@@ -93,6 +115,16 @@ def read(path: Path) -> None:
     rows = trace.ops.to_pandas()
     rows.to_csv(FOLDER / "ops.csv", index=False)
     (FOLDER / "ops.html").write_text(page_of(trace, summary, rows), encoding="utf-8")
+
+
+def tell_backward(trace: Any) -> None:
+    """The backward passes, and the largest gradients of ops that were kept."""
+    for one in trace.autograd.backward_passes:
+        print(f"Backward pass {one.pass_index}, begun by {one.trigger}: {one.status}, {one.num_grad_fn_calls} firings.")
+    norms = {op.label: op.grad.norm().item() for op in trace.ops if op.has_grad}
+    most = sorted(norms, key=norms.__getitem__, reverse=True)[:3]
+    if most:
+        print("The largest gradients, read from disk:", ", ".join(f"{label} {norms[label]:.3f}" for label in most))
 
 
 def work_of(trace: Any) -> str:
