@@ -211,12 +211,9 @@ class Autograd:
         state = self.state
         made = state.payloads
         if state.kept_of:
-            place = {at: gradient for gradient, at in enumerate(state.gradients[4::GRADIENT_WIDTH])}
             made = made.copy()
-            for at, payload in zip(state.kept_of, state.kept, strict=True):
-                if at not in place:
-                    raise contradictory(f"a gradient is kept that event {at} does not tell of")
-                made[place[at]] = payload
+            for gradient, payload in zip(state.kept_of, state.kept, strict=True):
+                made[gradient] = payload
         return made
 
     def gradient_fact(self, gradient: int, place: int) -> int:

@@ -10,6 +10,7 @@ Not    labels and orders (node_order.py), or whose gradient it is (pairing.py).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -86,7 +87,7 @@ class Backward:
     payloads: list[PayloadRef | None] = appended()  # by observed gradient
     likes: list[Like] = appended()
     like_numbers: dict[Like, int] = first_of("likes")
-    kept_of: list[int] = appended()  # event of an observed gradient
+    kept_of: list[int] = appended()  # an observed gradient
     kept: list[PayloadRef] = appended()  # of the one at the same place
     makers: list[int] = appended(width=2)  # pass, event that tells which node ran when
 
@@ -242,8 +243,13 @@ def gradient_observed(
 
 
 def gradient_kept(backward: Backward, at: int, type_id: int, time_ns: int, of: int, payload: Any) -> None:
+    gradients = backward.gradients
+    count = len(gradients) // GRADIENT_WIDTH
+    place = bisect_left(range(count), of, key=lambda gradient: gradients[gradient * GRADIENT_WIDTH + 4])
+    if place == count or gradients[place * GRADIENT_WIDTH + 4] != of:
+        raise contradictory(f"a gradient is kept that event {of} does not tell of")
     backward.kept.append(plain_ref(payload))
-    backward.kept_of.append(of)
+    backward.kept_of.append(place)
 
 
 def makers_seen(backward: Backward, at: int, type_id: int, time_ns: int, pass_number: int, _entries: Any) -> None:

@@ -14,6 +14,10 @@ from tests.projections.making_backward import Passes
 
 
 def sound() -> CaptureTables:
+    return everything().tables()
+
+
+def everything() -> Passes:
     """Something of everything: loops, slots, buffers, aliases, an island, a branch, a source, a sink."""
     made = Made(
         modules={"blk": "Block", "blk.act": "ReLU", "off": "Linear"},
@@ -36,7 +40,7 @@ def sound() -> CaptureTables:
     made.branch(flag, result=True)
     made.op("sin", x)
     made.write("b", made.op("mul", x), "reassign")
-    return differentiated(made.returns(made.op("add", first, made.op("rand"), **at_node(5)), x)).tables()
+    return differentiated(made.returns(made.op("add", first, made.op("rand"), **at_node(5)), x))
 
 
 def at_node(number: int, slot: int = 0) -> dict[str, Any]:
