@@ -6,7 +6,8 @@ Rule   a node that the engine made under ``create_graph`` belongs to the firing 
        the node that ran when the engine called the operator of it; where two could have made it, to none. Its order
        is that of its creator and one more. All other nodes are of order 1: user code made them.
 Rule   nodes are numbered as they were found. Those that a pass made follow where it told them: firing by firing,
-       each firing's breadth first from those that no other one of it leads to; last those of an unknown creator.
+       each firing's breadth first from the gradients that it gave, one by one in the order of the creator's inputs;
+       last those of an unknown creator.
 Note   nodes that a nested pass finds were made in the open, unless their numbers lie within the span of a firing of a
        pass around it that made a graph.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from math import inf
 from operator import le
 from typing import Final, NamedTuple
 
@@ -173,40 +175,76 @@ class NodeOrder:
             if not is_made[node]:
                 numbered.append(node)
             elif made[number][0] == node:
-                numbered += self.firing_by_firing(made[number])
+                numbered += MadeNodes(self, made[number])
         return numbered
 
-    def firing_by_firing(self, nodes: Sequence[int]) -> Iterator[int]:
-        by_creator: dict[Creator, list[int]] = {}
+    def behind(self, node: int) -> list[int]:
+        """The nodes that a node's inputs come from, in order; NOWHERE for one that was not told."""
+        state = self.state
+        numbers = state.edges[2 * state.ends[node] : 2 * state.ends[node + 1] : 2]
+        return [state.told.get(number, NOWHERE) for number in numbers]
+
+
+class MadeNodes:
+    """The nodes that one pass made, in the order of their labels.
+
+    Args:
+        order: What is known of the nodes.
+        nodes: Those of the pass, as it told them.
+    """
+
+    def __init__(self, order: NodeOrder, nodes: Sequence[int]) -> None:
+        self.nodes: Final = nodes
+        self.order: Final = order
+        self.creators: Final = order.creators
+        self.taken: dict[int, list[int]] = {}  # by node, the nodes that made what leads to it in other firings
+        self.inner: dict[int, list[int]] = {}  # by node, those of its own firing behind it
+        self.is_inner: set[int] = set()
+        own = set(nodes)
         for node in nodes:
+            mine = self.inner[node] = []
+            for towards in order.behind(node):
+                if towards in own and self.creators[towards] == self.creators[node]:
+                    mine.append(towards)
+                    self.is_inner.add(towards)
+                elif towards in own:
+                    self.taken.setdefault(towards, []).append(self.creators[node].node)
+        self.inputs: dict[int, dict[int, int]] = {}  # by node that made some, its inputs by where they come from
+
+    def __iter__(self) -> Iterator[int]:
+        by_creator: dict[Creator, list[int]] = {}
+        for node in self.nodes:
             by_creator.setdefault(self.creators[node], []).append(node)
         known = sorted([creator for creator in by_creator if creator.fire >= 0], key=lambda creator: creator.fire)
         unfired = [creator for creator in by_creator if creator.fire < 0 <= creator.node]
         for creator in (*known, *unfired):
-            yield from self.breadth_first(by_creator[creator])
+            yield from self.breadth_first(creator.node, by_creator[creator])
         yield from by_creator.get(NOBODY, ())
 
-    def breadth_first(self, nodes: Sequence[int]) -> list[int]:
-        """Some nodes, from those that none of the others leads to."""
-        state = self.state
-        own = set(nodes)
-        behind = {
-            node: [
-                towards
-                for number in state.edges[2 * state.ends[node] : 2 * state.ends[node + 1] : 2]
-                if (towards := state.told.get(number, NOWHERE)) in own
-            ]
-            for node in nodes
-        }
-        inner = {towards for found in behind.values() for towards in found}
-        reached = dict.fromkeys([node for node in nodes if node not in inner])
-        queue = list(reached)
-        for node in queue:
-            for towards in behind[node]:
-                if towards not in reached:
-                    reached[towards] = None
-                    queue.append(towards)
-        return [*queue, *[node for node in nodes if node not in reached]]
+    def breadth_first(self, creator: int, nodes: Sequence[int]) -> list[int]:
+        """The nodes of one firing, gradient by gradient in the order of the creator's inputs."""
+        gradients = [node for node in nodes if node not in self.is_inner]
+        if len(gradients) > 1:
+            gradients.sort(key=lambda node: self.input_of(creator, node))
+        reached: dict[int, None] = {}
+        for gradient in gradients:
+            reached[gradient] = None
+            queue = [gradient]
+            for node in queue:
+                for towards in self.inner[node]:
+                    if towards not in reached:
+                        reached[towards] = None
+                        queue.append(towards)
+        return [*reached, *[node for node in nodes if node not in reached]]
+
+    def input_of(self, creator: int, gradient: int) -> float:
+        """At which input of its creator a gradient left: that which comes from the node that took it. Else the last."""
+        inputs = self.inputs.get(creator)
+        if inputs is None:
+            inputs = self.inputs[creator] = {}
+            for place, towards in enumerate(self.order.behind(creator)):
+                inputs.setdefault(towards, place)
+        return min([inputs[node] for node in self.taken.get(gradient, ()) if node in inputs], default=inf)
 
 
 class Operators:
