@@ -26,6 +26,8 @@ from journal.events import event_class
 from journal.sharing import OPEN
 from journal.wire import FORMAT, Chunk, Located
 from projections import invariants
+from projections.backward_terms import grad_fn, grad_input, in_backward_pass
+from projections.selector import contains, grad
 from tests.golden import GOLDEN, portable
 from torchlens.cli import main
 from torchlens.codes import CODES
@@ -281,6 +283,32 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
         found.of(f"{name}.to_pandas", lambda name=name: getattr(trace, name).to_pandas())
         found.of(f"{name}.repr", lambda name=name: repr(getattr(trace, name)))
         for record in records:
+            text = found.of(f"{name} {record.row}", lambda record=record: repr(record))
+            assert text is None or is_printable(text), text
+            if fields:
+                read_fields(record, f"{name} {record.row}", found)
+    read_backward(trace, found, fields)
+
+
+BACKWARD = ("backward_passes", "grad_fns", "grad_fn_calls", "explanations")
+
+
+def read_backward(trace: Trace, found: Outcomes, fields: bool) -> None:
+    """What is told of backward passes and gradients."""
+    autograd = trace.autograd
+    found.of("autograd", lambda: (repr(autograd), autograd.last_backward_pass, dict(autograd.grad_fn_fire_timings)))
+    for selector in (grad("relu"), in_backward_pass(1), grad(contains("_")) - in_backward_pass(2)):
+        found.of(f"trace[{selector!r}]", lambda selector=selector: trace[selector].labels())
+    found.of("trace[...] of firings", lambda: autograd.grad_fn_calls.matching(grad_fn() - grad_input()).labels)
+    collections = {name: partial(getattr, autograd, name) for name in BACKWARD}
+    for op in found.of("ops", lambda: list(trace.ops)) or ():
+        collections[f"gradients of op {op.row}"] = partial(getattr, op.autograd, "grads")
+    for param in found.of("params", lambda: list(trace.params)) or ():
+        collections[f"gradients of parameter {param.row}"] = partial(getattr, param, "grads")
+    for name, ask in collections.items():
+        found.of(f"{name}.to_pandas", lambda ask=ask: ask().to_pandas())
+        found.of(f"{name}.repr", lambda ask=ask: repr(ask()))
+        for record in found.of(name, lambda ask=ask: list(ask())) or ():
             text = found.of(f"{name} {record.row}", lambda record=record: repr(record))
             assert text is None or is_printable(text), text
             if fields:
