@@ -247,3 +247,22 @@ def test_a_gradient_that_a_hook_of_the_users_changed_is_kept_as_it_flowed_on() -
     trace.backward(trace.output.sum())
     assert any(torch.equal(gradient, torch.full((2, 3), 10.0)) for gradient in kept(trace).values())
     trace.cleanup()
+
+
+def test_a_node_of_another_capture_that_is_a_constant_here_opens_no_pass_of_this_one() -> None:
+    lower = tl.trace(linear(0), torch.ones(2, 3), capture=KEEP)
+    held = lower.output
+
+    class Adds(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + held
+
+    upper = tl.trace(Adds(), torch.ones(2, 3), capture=KEEP)
+    lower.backward(held.sum(), retain_graph=True)
+    torch.ops.aten._backward(held.sum(), [], None, True, False)
+    assert [event.trigger for event in events_of(lower, PassOpened)] == ["backward", "implicit"]
+    assert events_of(upper, PassOpened) == []
+    upper.backward(upper.output.sum())
+    assert len(events_of(upper, PassOpened)) == 1
+    upper.cleanup()
+    lower.cleanup()

@@ -136,8 +136,10 @@ class Diary:
         self._leaves = {number: held for held, number in capture.leaves}
         self._writer: StreamWriter | None = None
         if is_standing:
+            tasks, here = self.tasks, ref(self)
             for node, number in capture.nodes.items():
-                self._standing[number] = hook(node, number, self.tasks, ref(self), is_leaf=False)
+                if self.made(node):  # not of another capture, which this one met as a constant
+                    self._standing[number] = hook(node, number, tasks, here, is_leaf=False)
 
     # -- which nodes are its own
 
@@ -181,7 +183,7 @@ class Diary:
                 [number_of[edge[0]] for edge, _ in request.roots if edge is not None and edge[0] in number_of]
             )
             if request.create_graph:
-                opened.run.sequences = {}
+                opened.run.tells_more(sequences=True)
                 opened.sequences = (compat.sequence_number(), 0)
             self._tell_and_hook(opened, found, walk)
             self._waiting.append(opened)
@@ -243,8 +245,9 @@ class Diary:
         if self.capture.journal.path is None:
 
             def keep_here(run: Run, gradient: Tensor) -> PayloadRef:
+                copy = own_copy(gradient)
                 number = reserve()
-                held[number] = own_copy(gradient)
+                held[number] = copy
                 return (number, 0, None)
 
             return keep_here
@@ -281,7 +284,7 @@ class Diary:
             part = tuple(new[start : start + NODES_TOGETHER])
             run.pending.append((FOUND, monotonic_ns(), run.number, part, walk.is_cut and is_last))
         told.update([row[0] for row in new])
-        run.kept.update(run.policy.kept_at(rows, self.num_op_nodes, run.number))
+        run.keep_more(run.policy.kept_at(rows, self.num_op_nodes, run.number))
         standing, hooks, tasks, held = self._standing, self._hooks, self.tasks, ref(self)
         for node, row in zip(found, rows, strict=True):
             number = row[0]
@@ -292,15 +295,13 @@ class Diary:
         """A node as events have it."""
         nodes = self.nodes
         name, qualname, is_python = kind_of(node)
-        sequence: int | None = compat.sequence_of(node)
-        leaf = None
-        if sequence == compat.ACCUMULATION:
-            sequence, leaf = None, self._leaf(node)
+        if not edges and compat.leaf_of(node) is not None:
+            return (nodes[node], name, qualname, is_python, (), self._leaf(node), None)
         numbered: list[tuple[int, int] | None] = []
         for edge in edges:
             number = None if edge is None else nodes.get(edge[0])
             numbered.append(None if edge is None or number is None else (number, edge[1]))
-        return (nodes[node], name, qualname, is_python, tuple(numbered), leaf, sequence)
+        return (nodes[node], name, qualname, is_python, tuple(numbered), None, compat.sequence_of(node))
 
     def _leaf(self, node: Any) -> int | None:
         """The leaf that a node gathers the gradient of."""
@@ -359,7 +360,7 @@ class Diary:
         parent = next((each for each in reversed(running) if each.is_open), None)
         opened = self._begin(UNANNOUNCED, self._policy_within(parent), None, parent, {}, task)
         opened.task = task
-        opened.run.told = set()
+        opened.run.tells_more(told=True)
         self.tasks[task] = opened.run
         if compat.call_when_drained is not None:
             compat.call_when_drained(partial(_drained, ref(self), opened.number, task))
@@ -487,19 +488,21 @@ class Diary:
         """Close what is open, take every hook off, and let go of the nodes."""
         with self.lock:
             self.is_armed = False
-            for each in list(self.passes.values()):
-                if each.is_open:
-                    self.close(each, PassStep.SYNC_POINT)
-            self.go_on()
-            self.passes.clear()
-            self.tasks.clear()
-            for handles in (*self._standing.values(), *self._hooks.values()):
-                for handle in handles:
-                    handle.remove()
-            self._standing.clear()
-            self._hooks.clear()
-            self._end()
-            release(self.nodes)
+            try:
+                for each in list(self.passes.values()):
+                    if each.is_open:
+                        self.close(each, PassStep.SYNC_POINT)
+                self.go_on()
+                self._end()
+            finally:
+                self.passes.clear()
+                self.tasks.clear()
+                for handles in (*self._standing.values(), *self._hooks.values()):
+                    for handle in handles:
+                        handle.remove()
+                self._standing.clear()
+                self._hooks.clear()
+                release(self.nodes)
 
 
 UNANNOUNCED: Final = Asked("implicit", None, None)

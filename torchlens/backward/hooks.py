@@ -8,7 +8,7 @@ Note   A prehook sees the gradients after every hook on a tensor, also those tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from time import monotonic_ns
 from typing import Any, Final, Protocol
 
@@ -63,24 +63,35 @@ class Run:
     missing: dict[int, tuple[int, ...]] = attrs.field(factory=dict)  # of those that run: outputs without a gradient
     sequences: dict[int, int] | None = None  # under create_graph, the next node's number as a node began
     told: set[int] | None = None  # of an implicit pass, the nodes that it was told of
+    is_odd: bool = False  # whether either of these two is told
+    keeps_sent: bool = False  # whether what some node sends on is kept
     waiting: list[tuple[int, Tensor]] = attrs.field(factory=list)  # event, and gradient that waits on its device
 
-    def observe(self, node: int, side: Side, gradients: tuple[Tensor | None, ...], *, is_leaf: bool) -> None:
-        """Tell of the gradients that are wanted here, or that a leaf gets."""
-        wanted = self.kept.get(node)
-        if side == "output":
-            slots = None if wanted is None else wanted.outputs
-        elif wanted is None or not wanted.inputs:
-            return
-        else:
-            slots = None
+    def tells_more(self, *, sequences: bool = False, told: bool = False) -> None:
+        """Have more told of each firing than of most: numbers of nodes made meanwhile, or that it is met."""
+        self.sequences = {} if sequences else self.sequences
+        self.told = set() if told else self.told
+        self.is_odd = True
+
+    def keep_more(self, kept: Mapping[int, Kept]) -> None:
+        """Take what is kept at nodes that were found."""
+        self.kept.update(kept)
+        self.keeps_sent = self.keeps_sent or any(wanted.inputs for wanted in kept.values())
+
+    def observe(
+        self,
+        node: int,
+        side: Side,
+        gradients: tuple[Tensor | None, ...],
+        slots: Container[int] | None,
+        *,
+        is_leaf: bool,
+    ) -> None:
+        """Tell of the gradients in these slots, or in all where it is None, and of what a leaf gets."""
         for slot, gradient in enumerate(gradients):
-            if gradient is None:
-                continue
-            keeps = wanted is not None and (slots is None or slot in slots)
-            if not keeps and not is_leaf:
-                continue
-            self.tell(node, side, slot, gradient, keeps=keeps)
+            keeps = slots is None or slot in slots
+            if gradient is not None and (keeps or is_leaf):
+                self.tell(node, side, slot, gradient, keeps=keeps)
 
     def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
         payload = self.keep(self, gradient) if keeps else None
@@ -105,27 +116,34 @@ def hook(
     def before(gradients: tuple[Tensor | None, ...]) -> None:
         try:
             run = tasks.get(_task())
-            if run is None:
-                held = diary()
-                run = None if held is None else held.entered(_task(), number)
+            if run is None or run.is_odd:
+                run = oddly_begun(run)
                 if run is None:
                     return
-            if run.told is not None and number not in run.told:
-                held = diary()
-                if held is not None:
-                    held.met(run, number)
-            if is_leaf or number in run.kept:
-                run.observe(number, "output", gradients, is_leaf=is_leaf)
+            wanted = run.kept.get(number)
+            if wanted is not None or is_leaf:
+                slots: Container[int] | None = () if wanted is None else wanted.outputs
+                run.observe(number, "output", gradients, slots, is_leaf=is_leaf)
             for gradient in gradients:
                 if gradient is None:
-                    missing = [slot for slot, gradient in enumerate(gradients) if gradient is None]
-                    run.missing[number] = tuple(missing)
+                    run.missing[number] = tuple([slot for slot, each in enumerate(gradients) if each is None])
                     break
-            if run.sequences is not None:
-                run.sequences[number] = _next_number()
             run.begun[number] = monotonic_ns()
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
             tell_failure(diary, error)
+
+    def oddly_begun(run: Run | None) -> Run | None:
+        """The run of a firing that is its first, or of which more is to be told."""
+        held = diary()
+        if held is None:
+            return run
+        if run is None:
+            run = held.entered(_task(), number)
+        if run is not None and run.told is not None and number not in run.told:
+            held.met(run, number)
+        if run is not None and run.sequences is not None:
+            run.sequences[number] = _next_number()
+        return run
 
     def after(sent: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
         end = monotonic_ns()
@@ -133,14 +151,15 @@ def hook(
             run = tasks.get(_task())
             if run is None:
                 return
-            start = run.begun.get(number)
+            begun = run.begun
+            start = begun.get(number)
             if start is None:
                 return
-            run.begun[number] = None
-            sequence = None if run.sequences is None else (run.sequences[number], _next_number())
-            if number in run.kept:
-                run.observe(number, "input", sent, is_leaf=False)
+            begun[number] = None
             missing = run.missing.pop(number, ()) if run.missing else ()
+            sequence = None if run.sequences is None else (run.sequences[number], _next_number())
+            if run.keeps_sent and (wanted := run.kept.get(number)) is not None and wanted.inputs:
+                run.observe(number, "input", sent, None, is_leaf=False)
             pending = run.pending
             pending.append((FIRED, start, run.number, number, end - start, missing, sequence))
             if len(pending) >= run.chunk:
