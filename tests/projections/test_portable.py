@@ -142,6 +142,7 @@ class Taken:
     """A selection, as far as it is looked at."""
 
     trace = None
+    kind = "activation"
     choice: ClassVar[dict[int, Any]] = {}
 
 
