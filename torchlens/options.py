@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
@@ -64,7 +65,7 @@ def require_switch(argument: str, value: Any) -> None:
 def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     items = value if isinstance(value, (list, tuple)) else (value,)
     for item in items:
-        if isinstance(item, (str, int, Selector)) or callable(item) or (item is None and item is value):
+        if isinstance(item, (str, numbers.Integral, Selector)) or callable(item) or (item is None and item is value):
             continue
         raise save_grads_invalid(item)
 

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -281,6 +282,7 @@ ALL = {"linear_1_1", "relu_1_2", "linear_2_3"}
         ("output_1", {"linear_2_3"}),
         (2, {"relu_1_2"}),
         (-1, {"linear_2_3"}),
+        (np.int64(2), {"relu_1_2"}),
         (["0", tl.func("relu")], {"linear_1_1", "relu_1_2"}),
         (tl.func("linear") - tl.module("0"), {"linear_2_3"}),
         (~tl.func("relu"), {"linear_1_1", "linear_2_3"}),
