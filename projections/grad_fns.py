@@ -71,11 +71,11 @@ def creator(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
 def addresses_of_places(forward: Forward, _whole: int) -> Sequence[tuple[str, ...]]:
     """By place, the addresses of its modules; only of places that some node has."""
     containment, words = forward.containment, forward.words
-    made: list[tuple[str, ...]] = [()] * (len(containment.outer))
     shown: dict[int, int] = {}
     for node, place in enumerate(containment.places):
         if place > 0:
             shown.setdefault(place, node)
+    made: list[tuple[str, ...]] = [()] * len(containment.outer)  # by now it has all of them
     for place, node in shown.items():
         made[place] = tuple([words.module_path(module) for module in containment.path(node)])
     return made

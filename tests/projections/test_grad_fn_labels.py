@@ -160,6 +160,29 @@ def test_nodes_that_a_pass_made_are_numbered_firing_by_firing_and_are_one_order_
     assert list(tables.backward_passes.column("order")) == [1]
 
 
+def test_what_a_firing_made_is_numbered_gradient_by_gradient_in_the_order_of_its_inputs() -> None:
+    passes, _ = looped()
+    passes = Passes(passes.made)
+    left, right = passes.node("ExpBackward0"), passes.node("LogBackward0")
+    product = passes.node("MmBackward0", left, right)
+    passes.open(product, create_graph=True)
+    passes.walk(product)
+    passes.fire(product, made=(10, 14))
+    passes.fire(right, made=(14, 15))
+    passes.fire(left, made=(15, 16))
+    to_left = passes.node("SinBackward0", passes.node("TBackward0", sequence=12), sequence=13)
+    to_right = passes.node("CosBackward0", passes.node("TanBackward0", sequence=10), sequence=11)
+    behind_left = passes.node("NegBackward0", to_left, sequence=15)
+    behind_right = passes.node("DivBackward0", to_right, sequence=14)
+    passes.make(behind_right, behind_left, to_right, to_left, *to_right.behind, *to_left.behind)  # type: ignore[arg-type]  # nodes
+    passes.close()
+    assert [label.partition("_")[0] for label in grad_fn_labels(passes.tables())] == [
+        *("mm", "exp", "log"),
+        *("sin", "t", "cos", "tan"),
+        *("div", "neg"),
+    ]
+
+
 def test_what_user_code_builds_from_gradients_is_of_order_one() -> None:
     passes, gradient = second_order()
     passes.run(passes.node("SumBackward0", passes.node("PowBackward0", gradient)))
