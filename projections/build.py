@@ -34,7 +34,7 @@ from projections.forward import Beside, Forward
 from projections.grad_fn_calls import GRAD_FN_CALLS
 from projections.grad_fns import GRAD_FNS
 from projections.gradient_columns import GRADIENTS
-from projections.graph import GRAPH, Graph
+from projections.graph import GRAPH, Graph, without_row
 from projections.health import CAPTURE as HEALTH
 from projections.keys import module_aliases, op_keys
 from projections.labels import Names
@@ -353,7 +353,8 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
-    values = (kept.by_value(), kept.made_by_value(), dict(pairs(graph.constants)), saved.by_node(), Beside.of(asides))
+    constants = (dict(pairs(graph.constants)), without_row(graph))
+    values = (kept.by_value(), kept.made_by_value(), *constants, saved.by_node(), Beside.of(asides))
     backward = backward.frozen()
     forward = Forward(
         source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen(), backward=backward

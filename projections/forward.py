@@ -96,7 +96,8 @@ class Forward:
         names: Function names and layer types.
         payloads: Payloads kept after their value's own event, by value.
         transformed: What was made of a value's activation and kept, by value.
-        constants: Event of each value that has no row.
+        constants: Event of each value that is described by none of a row.
+        without_row: Values that stood at no row when they came, each with the event that gave it one.
         saved: What each autograd node kept for the backward, by its number, where that was told.
         beside: What was kept beside the calls.
         orphaned: Whether the rows are the islands.
@@ -116,6 +117,7 @@ class Forward:
         payloads: dict[int, PayloadRef],
         transformed: dict[int, Transformed],
         constants: dict[int, int],
+        without_row: dict[int, int],
         saved: Mapping[int, tuple[tuple[int, int, int, int], ...] | None],
         beside: Beside,
         orphaned: bool = False,
@@ -132,6 +134,7 @@ class Forward:
         self.payloads = payloads
         self.transformed = transformed
         self.constants = constants
+        self.without_row = without_row
         self.saved = saved
         self.beside = beside
         self.orphaned = orphaned
@@ -584,6 +587,10 @@ class Forward:
 
     # -- values
 
+    def has_row(self, value: int, at: int) -> bool:
+        """Whether a value stood at a row when an event came: a parameter did not, nor most constants."""
+        return value >= 0 and self.without_row.get(value, NOWHERE) < at
+
     @cached_property
     def value_rows(self) -> dict[int, int]:
         """The row that made each value."""
@@ -648,7 +655,7 @@ class Forward:
         whether they are among the parents; of several results the shapes of all. Rows that are no call are of one
         class, without an event.
         """
-        rows, constants = self.rows, self.constants
+        rows = self.rows
         kinds: list[Hashable] = [*map(told_of_parameter, self.words.parameters)]
         own = [row for row, function in enumerate(rows.function) if function >= 0]
         keys: list[Hashable] = [None] * len(rows)
@@ -668,7 +675,7 @@ class Forward:
                 if number >= 0 and number not in by_value:
                     by_value[number] = self.brief_of(number)
                 seen = kinds[-1 - number] if number < 0 else by_value[number]
-                tensors.append(seen if value >= 0 and value not in constants else (seen,))
+                tensors.append(seen if self.has_row(value, rows.event[row]) else (seen,))
             # As bytes, since templates of 1, 1.0 and True are equal and mean three things.
             template = exactly((event[ARGS], event[KWARGS], event[CONTAINER]))
             if rows.event[row] != told:

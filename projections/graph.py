@@ -55,6 +55,9 @@ CALL_WIDTH: Final = 6
 
 NOWHERE: Final = -1
 
+NEVER: Final = 1 << 62
+"""An event behind all others."""
+
 ROOT_MODULE: Final = 0
 
 AHEAD: Final = 1 << 16
@@ -90,7 +93,7 @@ class Graph:
     ends: list[int] = appended(start=(0,))  # parents of row r: parents[ends[r]:ends[r + 1]]
     uses: list[int] = appended(width=2)  # op row, parameter number
     branches: list[Branch] = appended("branches")
-    constants: list[int] = appended("constants", width=2)  # value that no row of its own describes, its event
+    constants: list[int] = appended("constants", width=2)  # value that is not described where it stands, its event
     opaque: list[str] = appended()  # names of unwatched functions, first seen first
     opaque_numbers: dict[str, int] = first_of("opaque")
     current: list[int] = overwritten(log="moved")  # by value: the row it stands at, or NOWHERE
@@ -127,6 +130,17 @@ def move(graph: Graph, at: int, value: int, row: int) -> None:
 def where(graph: Graph, value: int) -> int:
     """Row at which a value stands; NOWHERE for a parameter and for a constant."""
     return graph.current[value] if 0 <= value < len(graph.current) else NOWHERE
+
+
+def without_row(graph: Graph) -> dict[int, int]:
+    """Values that stood at no row when they came, each with the event of the module call that gave it one."""
+    current, moved = graph.current, graph.moved
+    made = {value: NEVER for value in graph.constants[0::2] if value not in moved and current[value] == NOWHERE}
+    for value, entries in moved.items():
+        at, before = entries[0]
+        if before == NOWHERE:
+            made[value] = at
+    return made
 
 
 def add_row(graph: Graph, at: int, kind: int, site: int, call: int, slot: int, value: int, parent: int) -> int:

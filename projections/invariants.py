@@ -883,11 +883,11 @@ def buffers_read_and_written_are_neighbours(tables: CaptureTables) -> Breaches:
 
 
 def every_output_has_a_parent(tables: CaptureTables) -> Breaches:
-    """An output was returned from one op; from none only where the model returned a constant."""
-    constants = tables.forward.constants
+    """An output was returned from one op; from none where the model returned a constant."""
+    forward = tables.forward
     columns = (tables.ops.column(name) for name in ("label", "is_output", "parent_rows", "value"))
-    for label, is_output, parents, value in zip(*columns, strict=True):
-        if is_output and len(parents) != 1 and value not in constants:
+    for at, label, is_output, parents, value in zip(forward.rows.event, *columns, strict=True):
+        if is_output and len(parents) != forward.has_row(value, at):
             yield label, f"it has {len(parents)} parents"
 
 

@@ -79,13 +79,15 @@ def layout(forward: Forward, value: int) -> tuple[Any, ...] | None:
     if value < 0:
         parameter = forward.words.parameters[-1 - value]
         return (parameter.shape, parameter.dtype, None, 0)
+    at = forward.constants.get(value)
     row = forward.value_rows.get(value)
-    at = forward.constants.get(value, NOWHERE) if row is None else forward.rows.event[row]
-    if at == NOWHERE:
+    if at is not None:
+        given = forward.source.row(at)[-1]
+    elif row is not None:
+        event = forward.source.row(forward.rows.event[row])
+        given = event[OUTPUTS][forward.rows.slot[row]] if forward.rows.function[row] >= 0 else event[-1]
+    else:
         return None
-    event = forward.source.row(at)
-    is_result = row is not None and forward.rows.function[row] >= 0
-    given = event[OUTPUTS][forward.rows.slot[row or 0]] if is_result else event[-1]
     return (tuple(given[SHAPE]), given[DTYPE], given[STRIDES], given[OFFSET])
 
 

@@ -234,14 +234,14 @@ FIRST: Final[Use] = (0, ())
 """How outputs and buffers use what they were made from."""
 
 
-def places_of(forward: Forward, event: Any) -> list[Use]:
+def places_of(forward: Forward, at: int, event: Any) -> list[Use]:
     """How a call uses each tensor that has a row: constants and plain parameters are not among the parents."""
     inputs, writers = event[INPUTS], event[WRITERS]
     made: list[Use] = []
     for index, use in enumerate(argument_paths(event[ARGS], event[KWARGS])):
         writer = None if writers is None else writers[index]
         value = inputs[index] if writer is None else writer
-        if value >= 0 and value not in forward.constants:
+        if forward.has_row(value, at):
             made.append(use)
     return made
 
@@ -252,13 +252,18 @@ def uses_of(forward: Forward, row: int) -> Iterable[tuple[int, Use]]:
     parents = rows.parents[row]
     if rows.function[row] < 0:
         return [(parent, FIRST) for parent in parents]
-    return zip(parents, places_of(forward, forward.source.row(rows.event[row])), strict=False)
+    at = rows.event[row]
+    return zip(parents, places_of(forward, at, forward.source.row(at)), strict=False)
 
 
 def every_use(forward: Forward) -> Iterator[Iterable[tuple[int, Use]]]:
     """``uses_of`` of every row, in order."""
     classes, events = forward.given
-    places = [None if event is None else places_of(forward, event) for event in events]
+    made_at = forward.rows.event
+    places = [
+        None if event is None else places_of(forward, made_at[row], event)
+        for row, event in zip(classes.first, events, strict=True)
+    ]
     for number, parents in zip(classes.of, forward.parents, strict=True):
         uses = places[number]
         yield zip(parents, repeat(FIRST) if uses is None else uses, strict=False)

@@ -105,6 +105,60 @@ def test_records_keep_their_promises_on_every_model(program: Program) -> None:
     assert trace.outcome.status in ("complete", "failed")
 
 
+WRITTEN_AND_HANDED_ON = Program.parse("""
+model(train=False, seed=0, returns='one')
+a = given('float32')
+@containers
+def block_1():
+    a = write_view(a, a)
+    a = tanh(a, a)
+def main():
+    for _ in range(2):
+        a = block_1(b, a)
+""")
+"""A module returns a tensor whose memory it wrote through a view, and the model goes on with it."""
+
+
+class Handing(nn.Module):
+    """Modules that hand on what no op made as it is: a tensor of the model's own, and one written through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hand = nn.Identity()
+        self.halve = Halving()
+        self.own = [torch.ones(3)]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        before = x + self.own[0]
+        own = self.hand(self.own[0])
+        halved = self.hand(self.halve(x * 2))
+        halved[1:].neg_()
+        return own + x, before * self.own[0], halved + own, own
+
+
+class Halving(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x[:1].mul_(0.5)
+        return x
+
+
+def test_what_an_op_uses_is_told_also_where_no_op_returned_it_as_it_is() -> None:
+    again = kept(WRITTEN_AND_HANDED_ON)
+    again.check_metadata_invariants()
+    assert again.ops["getitem_1_1:2"].edge_uses == (("mul_1_2:1", "getitem_1_1:2", "positional", (0,)),)
+    trace = tl.trace(Handing(), torch.ones(3))
+    trace.check_metadata_invariants()
+    uses = {op.label: [(use[0], use[3]) for use in op.edge_uses] for op in trace.ops if op.func_name == "__add__"}
+    assert uses == {
+        "add_1_1": [("input_1", (0,))],
+        "add_2_8": [("identity_1_2:1", (0,)), ("input_1", (1,))],
+        "add_3_10": [("neg_1_7", (0,)), ("identity_1_2:1", (1,))],
+    }
+    assert trace.ops["neg_1_7"].has_out_variations
+    assert trace.ops["output_4"].parents == ("identity_1_2:1",)
+    assert trace.to_pandas().shape[0] == len(trace.ops)
+
+
 @given(program=programs())
 @settings(max_examples=25)
 def test_equal_runs_have_equal_records_wherever_they_are_kept(program: Program, tmp_path: Path) -> None:
