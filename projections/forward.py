@@ -651,9 +651,9 @@ class Forward:
     def given(self) -> tuple[Classes, list[Row | None]]:
         """Calls that were given equal things and returned equal things, and an event of each class.
 
-        Equal are function, arguments, keywords and the structure of the result; of tensors what their briefs say, and
-        whether they are among the parents; of several results the shapes of all. Rows that are no call are of one
-        class, without an event.
+        Equal are function, arguments, keywords and the structure of the result; of tensors what their briefs say,
+        whether they are among the parents, and which are one value; of several results the shapes of all. Rows that
+        are no call are of one class, without an event.
         """
         rows = self.rows
         kinds: list[Hashable] = [*map(told_of_parameter, self.words.parameters)]
@@ -669,13 +669,17 @@ class Forward:
             inputs: tuple[int, ...] = event[INPUTS]
             writers = event[WRITERS]
             tensors: list[Hashable] = []
+            values: list[int] = []
             for place, number in enumerate(inputs):
                 writer = None if writers is None else writers[place]
                 value = number if writer is None else writer
+                values.append(value)
                 if number >= 0 and number not in by_value:
                     by_value[number] = self.brief_of(number)
                 seen = kinds[-1 - number] if number < 0 else by_value[number]
                 tensors.append(seen if self.has_row(value, rows.event[row]) else (seen,))
+            if len(set(values)) < len(values):
+                tensors.append(tuple(map(values.index, values)))
             # As bytes, since templates of 1, 1.0 and True are equal and mean three things.
             template = exactly((event[ARGS], event[KWARGS], event[CONTAINER]))
             if rows.event[row] != told:

@@ -294,19 +294,19 @@ class Building:
     def hook(self, module: int, inputs: tuple[int, ...]) -> None:
         """Pre-hooks of a module begin."""
         args = (HOLE,) * len(inputs)
-        self.add(PreHooksStarted(module=module, args=args, kwargs=(), inputs=inputs, writers=None))
+        writers = self.last_writers(inputs)
+        self.add(PreHooksStarted(module=module, args=args, kwargs=(), inputs=inputs, writers=writers))
         self.keep_arguments(inputs)
 
     def enter(self, module: int, site: int | None, inputs: tuple[int, ...]) -> None:
-        self.add(
-            ModuleEntered(module=module, site=site, args=(HOLE,) * len(inputs), kwargs=(), inputs=inputs, writers=None)
-        )
+        args, writers = (HOLE,) * len(inputs), self.last_writers(inputs)
+        self.add(ModuleEntered(module=module, site=site, args=args, kwargs=(), inputs=inputs, writers=writers))
         self.keep_arguments(inputs)
         self.stack.append((module, self.num_calls))
         self.num_calls += 1
 
     def leave(self) -> None:
-        output = self.pick(range(len(self.shapes)))
+        output = self.returned(self.pick(range(len(self.shapes))))
         self.add(ModuleLeft(call=self.stack.pop()[1], result=HOLE, outputs=(output,)))
 
     def site(self) -> int:
@@ -373,6 +373,7 @@ class Building:
         around = self.announce(self.functions[chosen], site, inputs) if self.announces and self.chance() else None
         if self.announces:
             self.announce(self.functions[chosen], site, inputs)
+        writers = self.last_writers(inputs)
         first = Value(len(self.shapes))
         name = f"{func_name.strip('_').title()}Backward0"
         self.inputs_of.append(inputs)
@@ -402,7 +403,7 @@ class Building:
                 args=(HOLE,) * num_arguments,
                 kwargs=(),
                 inputs=inputs,
-                writers=None,
+                writers=writers,
                 written=(0,) if writes else None,
                 first=first,
                 outputs=tuple(descriptions),
@@ -525,6 +526,14 @@ class Building:
         function = self.pick((None, *sorted(self.functions.values())))
         calls = tuple((operator, True, ((2, 3),), ((2, 3),)) for operator in operators)
         self.add(OperatorsDispatched(owner=owner, by=by, function=function, calls=calls))
+
+    def last_writers(self, inputs: tuple[int, ...]) -> tuple[int | None, ...] | None:
+        """Per argument the value that wrote its memory after it was made; None where none was written."""
+        found: list[int | None] = []
+        for value in inputs:
+            writer = self.writers.get(self.storages[value]) if value >= 0 else None
+            found.append(writer if writer is not None and writer > value else None)
+        return tuple(found) if any(writer is not None for writer in found) else None
 
     def returned(self, value: int) -> int:
         """A value as it is returned: read again where its memory was written since."""

@@ -267,6 +267,8 @@ def test_traffic_is_each_argument_once_and_each_result_once(mlp: tl.Trace) -> No
     assert linear.arithmetic_intensity == 270 / 320
     doubled = traced(lambda x: x * x, torch.rand(3)).ops[1]
     assert (doubled.bytes_read, doubled.bytes_written) == (12, 12)
+    both = traced(lambda x: (x + x.neg()) + (x + x), torch.rand(3))
+    assert [op.bytes_read for op in both.ops if op.func_name == "__add__"] == [24, 12, 24], "of one kind but for that"
     table = traced(nn.Embedding(100, 4), torch.tensor([1, 2])).ops[1]
     assert (table.bytes_read, table.bytes_written) == (4 * 8 + 16, 4 * 8), "the rows that are asked for"
 
