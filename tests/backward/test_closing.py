@@ -185,6 +185,36 @@ def test_a_run_within_a_users_hook_is_a_pass_within_the_one_that_runs() -> None:
     trace.cleanup()
 
 
+class Recurses(torch.autograd.Function):
+    """Runs the engine within its backward, and that run another one, as deep as it is told."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, depth: int) -> Tensor:
+        ctx.depth = depth
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        if ctx.depth:
+            with torch.enable_grad():
+                inner = gradient.detach().clone().requires_grad_()
+                Recurses.apply(inner, ctx.depth - 1).sum().backward()
+        return gradient, None
+
+
+def test_runs_nested_deeper_than_one_thread_of_the_engine_goes_keep_their_parents() -> None:
+    model = nn.Linear(2, 2)
+    trace = tl.trace(lambda x: Recurses.apply(model(x), 70), torch.ones(1, 2))
+    trace.backward(trace.output.sum())
+    opened = events_of(trace, PassOpened)
+    assert [event.parent for event in opened] == [None, *range(70)]
+    assert len({event.thread for event in opened}) == 2  # torch hands on to a thread of its own at depth 60
+    assert diary_of(trace).refusal is None
+    require_closed_in_order(trace)
+    require_fired_once(trace)
+    trace.cleanup()
+
+
 def test_a_read_from_within_the_engine_gives_what_stood_before_and_finalizes_nothing() -> None:
     trace = traced(save_grads=True)
     out = trace.output

@@ -193,6 +193,24 @@ def test_a_journal_that_refuses_lets_the_users_backward_go_on(monkeypatch: pytes
     trace.cleanup()
 
 
+def test_a_disk_that_fills_while_the_engine_runs_costs_the_user_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(100)])
+    trace = tl.trace(model, torch.ones(2, 4), capture=KEEP, journal=tmp_path / "a.journal")
+    monkeypatch.setattr("journal.stream_writer.Writer.cut_chunks", refuse)
+    trace.output.sum().backward(retain_graph=True)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    monkeypatch.undo()
+    with pytest.raises(JournalError) as caught:
+        trace.backward(trace.output.sum())
+    assert caught.value.code == "journal_write_failed"
+    trace.cleanup()
+    loaded = tl.load(tmp_path / "a.journal")
+    assert len(loaded.ops.compute) == 100
+    loaded.cleanup()
+
+
 def test_what_goes_wrong_in_a_hook_of_ours_lets_the_users_backward_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     trace = tl.trace(model, torch.ones(2, 4), capture=KEEP)
