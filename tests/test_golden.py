@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from journal import Journal, LmdbJournal, MemoryJournal, StreamId, open_for_reading
-from journal.events import EVENTS_BY_NAME, Event, PayloadKept
+from journal.events import EVENTS_BY_NAME, Event, PassFinalized, PassScavenged, PayloadKept
 from projections import Projector, fingerprint
 from tests.golden import (
     EVENTS,
@@ -168,11 +168,13 @@ def test_a_golden_journal_is_small(golden: Path) -> None:
 
 
 def test_a_change_of_one_fact_would_be_seen() -> None:
-    """The fingerprint of every capture depends on what its events say."""
+    """The fingerprint of every capture depends on what its events say, save how far the close of a pass has come."""
     journal, spoilt = portable(), MemoryJournal()
     streams: list[Any] = [list(own_events(journal, info)) for info in journal.streams()]
     for events in streams:
         writer = spoilt.open_stream(events[0].event, events[0].time_ns)
+        while isinstance(events[-1].event, (PassScavenged, PassFinalized)):
+            events.pop()
         for item in events[1:-1]:
             writer.append(item.event, item.time_ns)
         writer.close()

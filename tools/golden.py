@@ -31,7 +31,19 @@ import torch
 
 import torchlens as tl
 from journal import open_for_reading, open_for_writing
-from journal.events import EVENTS_BY_NAME, ForwardReturned, PayloadKept
+from journal.events import (
+    EVENTS_BY_NAME,
+    EngineEntered,
+    ForwardReturned,
+    GradientKept,
+    GradientObserved,
+    NodeFired,
+    PassFinalized,
+    PassJournaled,
+    PassOpened,
+    PassScavenged,
+    PayloadKept,
+)
 from journal.wire import FORMAT
 from tests.golden import (
     EVENTS,
@@ -60,10 +72,20 @@ def capture_all(path: Path, models: Any) -> None:
     image = torch.linspace(-1, 1, 32).reshape(2, 1, 4, 4)
     line = torch.linspace(-1, 1, 3)
 
-    def capture(name: str, model: Callable[..., Any], *inputs: Any, durability: Any = "batch", **asked: Any) -> None:
+    def capture(
+        name: str,
+        model: Callable[..., Any],
+        *inputs: Any,
+        durability: Any = "batch",
+        behind: Callable[..., Any] | None = None,
+        **asked: Any,
+    ) -> None:
         options = tl.JournalOptions(path, durability=durability)
         try:
-            models.asked(tl.trace, model, *inputs, journal=options, name=name, **asked).cleanup()
+            trace = models.asked(tl.trace, model, *inputs, journal=options, name=name, **asked)
+            if behind is not None:
+                behind(trace, inputs[0])
+            trace.cleanup()
         except tl.TraceCaptureError as exc:
             if exc.partial_trace is not None:
                 exc.partial_trace.cleanup()
@@ -86,6 +108,9 @@ def capture_all(path: Path, models: Any) -> None:
     capture("witnessed", models.unwatched, line, capture=tl.CaptureOptions(verify_capture=True))
     capture("not finite", models.ConvNet(), image * math.nan, capture=tl.CaptureOptions(raise_on_nan=True))
     capture("helped", models.with_a_helper(models.Loop()), [line.detach(), torch.zeros(3)])
+    beside = models.asked(tl.trace, models.written_beside, line.detach(), name="written beside")
+    beside.journal.copy_to(path)  # only of values that are held in memory is it told that they were written
+    beside.cleanup()
     narrow = tl.SaveOptions(tl.func("conv2d"), dtype=torch.bfloat16)
     capture("transformed", models.ConvNet(), image, save=narrow)
     hooked = models.ConvNet()
@@ -93,6 +118,14 @@ def capture_all(path: Path, models: Any) -> None:
     optimizer = torch.optim.SGD(hooked.head.parameters(), lr=0.1)
     options = tl.CaptureOptions(random_seed=7, save_arg_values=True, save_rng_states=True, optimizer=optimizer)
     capture("asked for all", hooked, image, save="none", capture=options)
+    for name, model, behind, options in (
+        ("differentiated", models.bent, models.twice, None),
+        ("second order", models.bent, models.second_order, None),
+        ("nested", models.bent, models.nested, None),
+        ("refused", models.refusing, models.failing, None),
+        ("unannounced", models.bent, models.unannounced, tl.CaptureOptions(backward_ready=True)),
+    ):
+        capture(name, model, line.detach().requires_grad_(), behind=behind, save="none", capture=options)
 
 
 def branch_off(path: Path) -> None:
@@ -111,6 +144,30 @@ def branch_off(path: Path) -> None:
     journal.close()
 
 
+def keep_on_a_device(path: Path) -> None:
+    """Go on with ``differentiated``: a pass whose gradient waited on a device, which this machine may not have."""
+    journal = open_for_writing(path)
+    (info,) = (info for info in journal.streams() if info.opened.label == "differentiated")
+    stamped = list(journal.events(info.stream))
+    time_ns, firsts = stamped[-1].time_ns, {type(one.event): one.event for one in reversed(stamped)}
+    number = sum(isinstance(one.event, PassOpened) for one in stamped)
+    opened, observed, fired = firsts[PassOpened], firsts[GradientObserved], firsts[NodeFired]
+    assert isinstance(observed, GradientObserved)
+    shape, dtype, _ = observed.like
+    writer = journal.continue_stream(info.stream)
+    writer.append(attrs.evolve(opened, pass_number=number, retain_graph=False), time_ns)
+    writer.append(attrs.evolve(firsts[EngineEntered], pass_number=number, task=number), time_ns)
+    like = (shape, dtype, "cuda:0")
+    at = writer.append(attrs.evolve(observed, pass_number=number, like=like, payload=None), time_ns)
+    writer.append(attrs.evolve(fired, pass_number=number, node=observed.node), time_ns)
+    writer.append(attrs.evolve(firsts[PassJournaled], pass_number=number), time_ns)
+    data = struct.pack(f"<{math.prod(shape)}f", *[0.5] * math.prod(shape))
+    writer.append(GradientKept(of=at, payload=(writer.keep(data), 0, None)), time_ns)
+    writer.append(PassScavenged(pass_number=number), time_ns)
+    writer.append(PassFinalized(pass_number=number), time_ns)
+    journal.close()
+
+
 def make(folder: Path) -> None:
     """Write the journal, its portable form and the manifest."""
     path = folder / JOURNAL
@@ -120,6 +177,7 @@ def make(folder: Path) -> None:
     try:
         capture_all(path, models())
         branch_off(path)
+        keep_on_a_device(path)
     finally:
         os.chdir(before)
     shutil.rmtree(GOLDEN / JOURNAL, ignore_errors=True)

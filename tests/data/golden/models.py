@@ -6,6 +6,7 @@ paths of an installation into the call sites. ``tools/golden.py`` runs them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -151,6 +152,15 @@ def unwatched(x: Tensor) -> Tensor:
     return torch.relu(torch._C._nn.gelu(x))
 
 
+def written_beside(x: Tensor) -> Tensor:
+    """A result whose memory another thread writes, which is no recorded call."""
+    y = x * 2
+    writer = threading.Thread(target=y.fill_, args=(7,), name="writer")
+    writer.start()
+    writer.join()
+    return y
+
+
 def with_a_helper(model: nn.Module) -> nn.Module:
     """The model, with another thread that calls torch when its forward begins."""
 
@@ -172,3 +182,64 @@ def with_a_pre_hook(model: nn.Module) -> nn.Module:
 def asked(trace: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """A capture that is asked for here, since the place where it was is part of it."""
     return trace(*arguments, **options)
+
+
+def bent(x: Tensor) -> Tensor:
+    return torch.tanh(x) * x
+
+
+class Refusing(torch.autograd.Function):
+    """Doubles, and has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise ValueError("no gradient")
+
+
+def refusing(x: Tensor) -> Tensor:
+    return torch.tanh(Refusing.apply(x))
+
+
+# What is run behind a capture: its live trace, and the tensor that it was given ----------------------
+
+
+def twice(trace: Any, x: Tensor) -> None:
+    """Every gradient is kept, then those of some of the graph are returned."""
+    trace.backward(trace.output.sum(), save_grads=True, retain_graph=True)
+    torch.autograd.grad(trace.output.prod(), x)
+
+
+def second_order(trace: Any, x: Tensor) -> None:
+    """A graph of the backward, and a pass over that."""
+    (first,) = torch.autograd.grad(trace.output.pow(2).sum(), x, create_graph=True)
+    with trace.capture_backward(save_grads=True):
+        first.sum().backward()
+
+
+def nested(trace: Any, x: Tensor) -> None:
+    """A hook runs the engine within the engine."""
+    output, seen = trace.output, list[Tensor]()
+
+    def once_more(gradient: Tensor) -> None:
+        if not seen:
+            seen.append(gradient)
+            torch.autograd.grad(output, x, torch.ones_like(output), retain_graph=True)
+
+    x.register_hook(once_more)
+    output.sum().backward(retain_graph=True)
+
+
+def failing(trace: Any, x: Tensor) -> None:
+    with contextlib.suppress(ValueError):
+        trace.backward(trace.output.sum())
+
+
+def unannounced(trace: Any, x: Tensor) -> None:
+    """The engine itself, past every function that may be replaced."""
+    loss = trace.output.sum()
+    engine = torch.autograd.Variable._execution_engine
+    engine.run_backward((loss,), (torch.ones_like(loss),), False, False, (), True, accumulate_grad=True)
