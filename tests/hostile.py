@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lmdb
 import msgpack
@@ -28,12 +28,14 @@ from journal.wire import FORMAT, Chunk, Located
 from projections import invariants
 from projections.backward_terms import grad_fn, grad_input, in_backward_pass
 from projections.selector import contains, grad
-from tests.golden import GOLDEN, portable
+from tests.golden import GOLDEN, payloads, portable
 from torchlens.cli import main
 from torchlens.codes import CODES
 from torchlens.journals.journal_view import open_journal
 from torchlens.reading.facade import Trace
 from torchlens.reading.fields import Record
+
+Payloads: TypeAlias = "Sequence[bytes | None]"
 
 # Making them -------------------------------------------------------------------------------------------
 
@@ -79,13 +81,14 @@ class Writing:
         place = (Seq(self.shelf.next_seq), StreamId(stream), At(at), count, tuple(payloads))
         self.shelf.add(Chunk(*place, data))
 
-    def rows(self, rows: Sequence[Row], stream: int = 0, *, size: int = 256, payloads: Sequence[bytes] = ()) -> None:
-        """Store rows as chunks of ``size``, and payloads, which the first chunk names."""
-        places = tuple(Located(number, *self.shelf.payloads.write(data)) for number, data in enumerate(payloads))
+    def rows(self, rows: Sequence[Row], stream: int = 0, *, size: int = 256, payloads: Payloads = ()) -> None:
+        """Store rows as chunks of ``size``, and payloads, which the first chunk names: None for one without bytes."""
+        kept = [(number, data) for number, data in enumerate(payloads) if data is not None]
+        places = tuple(Located(number, *self.shelf.payloads.write(data)) for number, data in kept)
         for start in range(0, len(rows), size):
             part, named = rows[start : start + size], places if start == 0 else ()
             place = {"seq": self.shelf.next_seq, "stream": stream, "at": self.heads.get(stream, 0)}
-            self.add(chunk(part, **place, payloads=(len(places), named)), len(part), stream, named)
+            self.add(chunk(part, **place, payloads=(len(payloads), named)), len(part), stream, named)
 
     def close(self) -> None:
         self.journal.close()
@@ -98,7 +101,7 @@ def writing(path: Path) -> Iterator[Writing]:
     made.close()
 
 
-def write(path: Path, rows: Sequence[Row], payloads: Sequence[bytes] = ()) -> Path:
+def write(path: Path, rows: Sequence[Row], payloads: Payloads = ()) -> Path:
     """A journal with one stream of these rows."""
     with writing(path) as made:
         made.rows(rows, payloads=payloads)
@@ -136,25 +139,17 @@ ODD: tuple[Any, ...] = (
 """What a plain value may be changed to."""
 
 
-def sound_streams() -> list[tuple[list[Row], list[bytes]]]:
+def sound_streams() -> list[tuple[list[Row], list[bytes | None]]]:
     """Rows and payloads of each capture of the golden journal."""
     journal = portable(GOLDEN)
     return [
         (
             [row for run in journal.rows(info.stream) for row in run],
-            [bytes(journal.payload(info.stream, number)) for number in stored_numbers(journal, info.stream)],
+            list(payloads(journal, info.stream)),
         )
         for info in journal.streams()
         if info.opened.kind == "capture"
     ]
-
-
-def stored_numbers(journal: Any, stream: StreamId) -> Iterator[int]:
-    number = 0
-    with contextlib.suppress(TorchLensError):
-        while journal.payload_size(stream, number) is not None:
-            yield number
-            number += 1
 
 
 def changed(value: Any, draw: random.Random) -> Any:

@@ -1,0 +1,194 @@
+"""Backward passes that somebody made up: reading ends with an answer or a coded error, soon and in little room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from journal import At, Event
+from journal.events import (
+    DESCRIPTION,
+    CaptureSettled,
+    EngineEntered,
+    GradientKept,
+    GradientObserved,
+    MakersSeen,
+    NodeFired,
+    NodesFound,
+    NodesMade,
+    PassFinalized,
+    PassJournaled,
+    PassOpened,
+    PassScavenged,
+)
+from tests.hostile import read_journal, read_records, write
+from tests.torchlens.test_hostile_reading import PLAIN, begun, op, parameter, rows_of
+
+LIKE: Final = ((2,), "float32", "cpu")
+FAR: Final = 1 << 40
+TEXT: Final = "\x1b[31mred\x1b[0m\n\u202eback" + "x" * 5000
+
+
+@pytest.fixture(autouse=True)
+def soon() -> Iterator[None]:
+    begun_at = time.monotonic()
+    yield
+    assert time.monotonic() - begun_at < 60
+
+
+def capture() -> list[Event]:
+    """A parameter and one op, whose value stands at node 0."""
+    described = dict(zip(DESCRIPTION, PLAIN, strict=True)) | {"grad_node": 0, "grad_slot": 0, "requires_grad": True}
+    return [
+        *begun(parameters=[parameter()]),
+        op(1, (0, -1), described=tuple(described.values())),
+        CaptureSettled(torch_restored=True),
+    ]
+
+
+def node(number: int, *edges: Any, name: str = "MulBackward0", leaf: int | None = None, sequence: Any = 1) -> Any:
+    return (number, name, f"torch.{name}", False, edges, leaf, sequence)
+
+
+def opened(number: int = 0, **told: Any) -> PassOpened:
+    plain: dict[str, Any] = {"trigger": "backward", "frame": None, "policy": "True", "parent": None}
+    plain |= {"thread": "MainThread", "task": None, "roots": (((0, 0), LIKE),), "seeds": (None,), "inputs": None}
+    plain |= {"retain_graph": False, "create_graph": False, "accumulates": True}
+    return PassOpened(pass_number=number, **plain | told)
+
+
+def found(*nodes: Any, number: int = 0) -> NodesFound:
+    return NodesFound(pass_number=number, nodes=nodes, is_cut=False)
+
+
+def fired(node: int, number: int = 0, **told: Any) -> NodeFired:
+    plain: dict[str, Any] = {"duration_ns": 5, "missing": (), "sequence": None}
+    return NodeFired(pass_number=number, node=node, **plain | told)
+
+
+def observed(node: int, **told: Any) -> GradientObserved:
+    plain: dict[str, Any] = {"side": "output", "slot": 0, "like": LIKE, "payload": (0, 0, None)}
+    return GradientObserved(pass_number=0, node=node, **plain | told)
+
+
+def journaled(number: int = 0, **told: Any) -> PassJournaled:
+    plain: dict[str, Any] = {"closed_by": "trigger_return", "drain_queued": False, "exception": None}
+    plain |= {"message": None, "raised_in": None, "peak_memory": None}
+    return PassJournaled(pass_number=number, **plain | told)
+
+
+TWO: Final = (node(0, (1, 0)), node(1, leaf=-1, sequence=None))
+"""The node of the op, and that of its parameter."""
+
+
+def small(*events: Event, nodes: Any = TWO) -> list[Event]:
+    """A pass over some nodes, with these events in it, and its end."""
+    return [
+        *capture(),
+        opened(),
+        found(*nodes),
+        EngineEntered(pass_number=0, task=0),
+        *events,
+        journaled(),
+        PassScavenged(pass_number=0),
+        PassFinalized(pass_number=0),
+    ]
+
+
+SOUND: Final = small(observed(0), fired(0), observed(1), fired(1))
+
+ODD: dict[str, list[Event]] = {
+    "a circle of nodes": small(fired(0), nodes=(node(0, (1, 0)), node(1, (2, 0)), node(2, (0, 0)))),
+    "a node that is its own child": small(observed(0), fired(0), nodes=(node(0, (0, 0), (0, 1)),)),
+    "edges to a node that was not told": small(fired(0), nodes=(node(0, (77, 0)),)),
+    "numbers that jump": small(fired(2**62), nodes=(node(0, (2**62, 0)), node(2**62))),
+    "a number beyond 2**63": small(nodes=(node(2**64 - 1),)),
+    "an edge to a far output": small(fired(0), nodes=(node(0, (1, FAR)), node(1))),
+    "a gradient at a far output": small(observed(0, slot=FAR), fired(0)),
+    "a gradient at a far input": small(observed(0, side="input", slot=FAR), fired(0)),
+    "missing at far outputs": small(fired(0, missing=(FAR, 2**62, -1))),
+    "a pass inside itself": [*capture(), opened(parent=0), found(node(0))],
+    "a pass inside a later one": [*capture(), opened(parent=1), opened(1, parent=0)],
+    "a pass of a far number": [*capture(), opened(2**62)],
+    "a firing of an unknown node": small(fired(5)),
+    "a gradient of an unknown node": small(observed(5)),
+    "a firing after the end": [*SOUND, fired(0), observed(0)],
+    "an end twice": [*SOUND, journaled()],
+    "an unknown payload": small(observed(0, payload=(9, 0, None)), fired(0)),
+    "a payload of a far number": small(observed(0, payload=(2**62, 0, None)), fired(0)),
+    "a payload below zero": small(observed(0, payload=(-1, 0, None)), fired(0)),
+    "a payload from a far element": small(observed(0, payload=(0, FAR, (FAR,))), fired(0)),
+    "a payload that is too short": small(observed(0, like=((FAR, FAR), "float32", "cpu")), fired(0)),
+    "a payload of no dtype": small(observed(0, like=((2,), TEXT, TEXT)), fired(0)),
+    "a kept gradient of another event": small(GradientKept(of=At(2), payload=(0, 0, None))),
+    "a kept gradient of no event": small(GradientKept(of=At(2**62), payload=(0, 0, None))),
+    "a leaf of a far number": small(observed(0), fired(0), nodes=(node(0, leaf=FAR), node(1, leaf=-FAR))),
+    "texts that a terminal obeys": [
+        *capture(),
+        opened(policy=TEXT, thread=TEXT, frame=(TEXT, 1, TEXT, TEXT, 1, None)),
+        found(node(0, name=TEXT)),
+        fired(0),
+        journaled(closed_by="engine_error", exception=TEXT, message=TEXT, raised_in=0),
+    ],
+    "raised in an unknown node": [*capture(), opened(), journaled(raised_in=77, exception="E")],
+    "roots of absurd shapes": [*capture(), opened(roots=((None, ((2**62,) * 5000, TEXT, TEXT)),), seeds=())],
+    "inputs that are unknown": [*capture(), opened(inputs=((77, FAR), None))],
+    "spans that end before they begin": small(
+        fired(0, sequence=(9, 1), duration_ns=-(2**62)), fired(1, sequence=(-(2**62), 2**62))
+    ),
+    "makers of nothing": small(
+        MakersSeen(pass_number=0, entries=((2**62, 77), (-(2**62), None), (2**62, 0))),
+        NodesMade(pass_number=0, nodes=(node(7, (0, 0), sequence=-5), node(8, (7, 0), sequence=2**62))),
+    ),
+    "nodes made in a circle": small(
+        fired(0, sequence=(1, 9)),
+        NodesMade(pass_number=0, nodes=(node(7, (8, 0), sequence=3), node(8, (7, 0), sequence=3))),
+    ),
+    "an engine entered twice": small(EngineEntered(pass_number=0, task=2**62)),
+    "many edges of one node": small(fired(0), nodes=(node(0, *[(1, k) for k in range(20_000)]), node(1))),
+    "many passes": [*capture(), *[opened(number) for number in range(2000)]],
+    "many firings of one node": small(*[fired(0) for _ in range(5000)]),
+}
+"""Passes that no engine runs."""
+
+
+def test_the_sound_one_is_read_whole(tmp_path: Path) -> None:
+    """Else the cases would be refused for something else than what they are."""
+    assert {code for what, code in read_journal(write(tmp_path / "j", rows_of(SOUND), [bytes(8)])).items() if code} <= {
+        "payload_unknown",
+        "stream_unknown",
+    }
+    found_here = read_records(tmp_path / "j")
+    refused = {what: code for what, code in found_here.items() if code == "events_contradictory"}
+    assert refused == {}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_passes_that_no_engine_runs_are_read_or_refused_by_code(tmp_path: Path, what: str) -> None:
+    path = write(tmp_path / "j", rows_of(ODD[what]), [bytes(8)])
+    read_journal(path)
+    read_records(path, fields=len(ODD[what]) < 100)
+
+
+GROWING: dict[str, Callable[[int], list[Event]]] = {
+    "a chain": lambda many: small(*[fired(n) for n in range(many)], nodes=[node(n, (n + 1, 0)) for n in range(many)]),
+    "a star": lambda many: small(nodes=[node(0, *[(n, 0) for n in range(1, many)]), *map(node, range(1, many))]),
+    "a fan": lambda many: small(nodes=[*[node(n, (many, 0)) for n in range(many)], node(many)]),
+    "gradients": lambda many: small(*[event for _ in range(many) for event in (observed(0), fired(0))]),
+}
+
+
+@pytest.mark.parametrize("what", GROWING)
+def test_twice_the_pass_takes_about_twice_the_time(tmp_path: Path, what: str) -> None:
+    def seconds(many: int) -> float:
+        path = write(tmp_path / f"{many}-{time.monotonic_ns()}", rows_of(GROWING[what](many)), [bytes(8)])
+        begun_at = time.process_time()
+        read_records(path, fields=False)
+        return time.process_time() - begun_at
+
+    small_one = min(seconds(400) for _ in range(2))
+    assert seconds(1600) < 10 * small_one + 0.5  # the square would be 16
