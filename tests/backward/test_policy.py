@@ -136,6 +136,8 @@ def whole(model: str) -> Whole:
             number, slot = leaves.get(op.read("value")), 0
         if number is not None and not op.is_output:
             ops.setdefault(number, {}).setdefault(slot, []).append(op)
+    true.cleanup()
+    nodes.autograd.disarm()  # it stays for its ops, and must not keep torch's function replaced
     return Whole(gradients, at_nodes, classes, ops)
 
 
