@@ -154,6 +154,11 @@ def add_row(graph: Graph, at: int, kind: int, site: int, call: int, slot: int, v
     return row
 
 
+def rows_before(graph: Graph, call: int) -> int:
+    """Number of rows that there were when a module call began."""
+    return graph.calls[(call + 1) * CALL_WIDTH - 1]
+
+
 def running_call(graph: Graph) -> int:
     return graph.stack[-1] if graph.stack else 0
 
@@ -192,11 +197,19 @@ def constant_seen(
 
 
 def value_reread(
-    graph: Graph, at: int, type_id: int, time_ns: int, value: int, _of: int, writer: int, _description: Any
+    graph: Graph, at: int, type_id: int, time_ns: int, value: int, of: int, writer: int, _description: Any
 ) -> None:
-    """The value stands where its memory was written last, but is described by this event."""
+    """The value stands where its memory was written last, but is described by this event.
+
+    A module that was given the tensor, and since when its memory was not written, was given this value.
+    """
+    row = where(graph, writer)
     graph.constants += (value, at)
-    stand(graph, at, value, where(graph, writer))
+    stand(graph, at, value, row)
+    if graph.stack:
+        call = graph.stack[-1]
+        if row < rows_before(graph, call) and of in graph.open[call]:
+            graph.open[call] = tuple([value if given == of else given for given in graph.open[call]])
 
 
 def function_of_node(node_class: str) -> str:
@@ -343,7 +356,7 @@ def module_left(
         if value in given and graph.calls[call * CALL_WIDTH] != ROOT_MODULE:
             row = current[value]
             # An inner module that handed the same value through in this call has a row already.
-            if row < graph.calls[(call + 1) * CALL_WIDTH - 1] or graph.rows[row * WIDTH + 1] != IDENTITY:
+            if row < rows_before(graph, call) or graph.rows[row * WIDTH + 1] != IDENTITY:
                 move(graph, at, value, add_row(graph, at, IDENTITY, NOWHERE, call, slot, value, row))
         rows.append(current[value])
     graph.left.append((call, at, time_ns, tuple(rows)))
@@ -386,7 +399,7 @@ def add_outputs(graph: Graph, at: int, outputs: tuple[int, ...]) -> None:
 
 GRAPH: Final = Fold(
     "graph",
-    version=2,
+    version=3,
     initial=Graph,
     handlers={
         InputSeen: input_seen,

@@ -159,6 +159,29 @@ def test_what_an_op_uses_is_told_also_where_no_op_returned_it_as_it_is() -> None
     assert trace.to_pandas().shape[0] == len(trace.ops)
 
 
+def test_a_module_hands_on_also_what_was_written_before_through_a_view() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.outer = nn.Sequential(nn.Identity())
+            self.halve = Halving()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = x * 1
+            h[:1].mul_(0.5)
+            return self.halve(self.outer(h)) + 1
+
+    trace = tl.trace(Model(), torch.ones(3))
+    trace.check_metadata_invariants()
+    assert [(op.label, op.parents) for op in trace.ops if op.func_name == "identity"] == [
+        ("identity_1_4", ("mul_2_3",)),
+    ]
+    assert torch.equal(trace.ops["identity_1_4"].out, torch.tensor([0.5, 1, 1]))
+    assert trace.ops["identity_1_4"].modules == ("outer:1", "outer.0:1")
+    assert trace.ops["getitem_2_5"].parents == ("identity_1_4",)
+    assert trace.ops["add_1_7"].parents == ("mul_3_6",), "what a module wrote is no longer what it was given"
+
+
 @given(program=programs())
 @settings(max_examples=25)
 def test_equal_runs_have_equal_records_wherever_they_are_kept(program: Program, tmp_path: Path) -> None:
