@@ -55,7 +55,7 @@ class Spot:
     class_name: str  # of the node
     label: str  # of the node
     is_custom: bool  # a Python ``autograd.Function``
-    has_op: bool  # some op stands at it
+    has_op: bool  # it differentiates some op
     side: Side
     row: int | None  # of the op; None at an output that no op has
     pass_index: int  # from 1
@@ -109,7 +109,7 @@ class OfNode(BackwardTerm):
 
 @attrs.frozen(repr=False)
 class WithoutOp(BackwardTerm):
-    """Autograd nodes at which no op stands."""
+    """Autograd nodes that differentiate no op."""
 
     word: ClassVar[str] = "without_op"
 
@@ -269,7 +269,8 @@ def switch_argument(given: object) -> bool | None:
 
 
 def without_op() -> Selector:
-    """Autograd nodes at which no op stands, such as those of a loss, of transposed weights and of parameters."""
+    """Autograd nodes that differentiate no op of the forward: those of a loss, of transposed weights, and of parameters
+    and other leaves."""
     return WithoutOp()
 
 

@@ -183,6 +183,8 @@ OPS: Final = {
     "slot": "position among the results of its call; for a buffer its version",
     "grad_fn_row": "row of its autograd node",
     "gradient_rows": "rows of its saved gradients",
+    "gradient_node_row": "row of the node at which its gradients come: its own, or what gathers that of a leaf",
+    "gradient_pass_rows": "rows of the backward passes in which one came, kept or not; an output has none of its own",
 }
 
 LAYERS: Final = {
@@ -612,6 +614,7 @@ GRAD_FNS: Final = {
     "child_rows": "rows of its children",
     "call_rows": "rows of its firings",
     "pass_row": "row of the pass that told it",
+    "is_gatherer": "gathers the gradient of a leaf",
     "is_made": "that pass made it",
     "creator_row": "row of the node whose firing made it",
     "creator_call_row": "row of that firing",

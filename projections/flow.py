@@ -1,7 +1,7 @@
 """What backward passes made of each place in autograd's graph: whether a gradient came there, and if not, why.
 
-Reads  autograd's graph and its firings (autograd.py), which op and leaf stands where (pairing.py), and how passes
-       began and ended.
+Reads  autograd's graph (autograd.py), which op and leaf stands where (pairing.py), where gradients came (arrivals.py),
+       and how passes began and ended.
 Gives  ``Passed``, the ``Flow`` that ``absence.py`` asks.
 Rule   a place is an output of a node. A pass leads to what edges lead to from its roots; of a run that nobody asked
        torch for, from the places that gradients came to.
@@ -15,24 +15,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
-from journal.events import NodeFired
 from projections.absence import Met
-from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH
-from projections.details import field
+from projections.arrivals import Place
 from projections.forward import Forward
 from projections.graph import NOWHERE
 from projections.passes import ACCUMULATES, INPUTS, MESSAGE, RAISED_IN, ROOTS, closed, opened, status
-
-MISSING: Final = field(NodeFired, "missing")
 
 FREED: Final = "backward through the graph a second time"
 """Part of what torch says of a graph whose saved tensors are gone."""
 
 NOT_IMPLEMENTED: Final = "NotImplemented"
 """Class of the node that stands for an operator without a derivative; it raises when it fires."""
-
-Place: TypeAlias = "tuple[int, int]"
-"""Row of a node and which of its outputs."""
 
 Kind: TypeAlias = Literal["whole", "partial", "ended"]
 """Of a pass: it came to everything that it leads to; it was asked for some of it; it ended before."""
@@ -50,6 +43,7 @@ class Passed:
     def __init__(self, forward: Forward) -> None:
         self.forward: Final = forward
         self.autograd: Final = forward.autograd
+        self.arrivals: Final = forward.arrivals
         self.has_passes: Final = self.autograd.num_passes > 0
 
     # -- what is asked
@@ -91,32 +85,14 @@ class Passed:
     @cached_property
     def leaves(self) -> dict[int, int]:
         """By op row, the node that gathers the gradient of its value, a leaf that is no parameter."""
-        return {row: node for node, row in enumerate(self.forward.pairing.leaf_ops) if row != NOWHERE}
-
-    @cached_property
-    def missing(self) -> list[frozenset[int]]:
-        """By firing, the outputs at which no gradient came."""
-        made = [frozenset[int]()] * self.autograd.num_fires
-        for fire, event in self.forward.scan(self.forward.backward.fires[2::FIRE_WIDTH]):
-            if event[MISSING]:
-                made[fire] = frozenset(event[MISSING])
-        return made
+        return {row: node for node, rows in self.forward.pairing.rows_of_leaves.items() for row in rows}
 
     @cached_property
     def came(self) -> dict[Place, int]:
-        """The places that edges lead to, or that are named, at which a gradient came; and the first pass in which."""
-        autograd, found = self.autograd, dict[Place, int]()
-        for place in self.places:
-            for fire in autograd.fires_of[place[0]]:
-                if place[1] not in self.missing[fire]:
-                    found[place] = autograd.fire_passes[fire]
-                    break
-        state = autograd.state
-        nodes, passes, sides, slots = (state.gradients[number::GRADIENT_WIDTH] for number in range(4))
-        for node, number, is_input, slot in zip(nodes, passes, sides, slots, strict=True):
-            if not is_input:
-                found.setdefault((autograd.rows[node], slot), number)
-        return found
+        """The places that edges lead to, or that are named, at which a gradient came; and a pass in which one did."""
+        wanted = (*self.places, *self.arrivals.observed)
+        found = ((place, self.arrivals.first_at(place)) for place in dict.fromkeys(wanted))
+        return {place: number for place, number in found if number != NOWHERE}
 
     @cached_property
     def places(self) -> frozenset[Place]:
@@ -197,7 +173,7 @@ class Passed:
         nodes = {self.autograd.fire_rows[fire]: fire for fire in firings}
         for place in self.forward.pairing.at:
             fire = nodes.get(place[0])
-            if fire is not None and place[1] not in self.missing[fire]:
+            if fire is not None and place[1] not in self.arrivals.missing[fire]:
                 yield place
         for node in nodes:
             yield from self.edges[node]

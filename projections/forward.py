@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from journal.errors import TorchLensError
 from journal.events import Frame, PayloadRef, Row, StreamOpened
 from projections.arguments import is_tuple, text_of
+from projections.arrivals import Arrivals
 from projections.asides import Asides
 from projections.autograd import Autograd
 from projections.backward import Backward
@@ -733,6 +734,11 @@ class Forward:
     def gradients(self) -> Gradients:
         """The gradients of op rows and parameters."""
         return Gradients(self.pairing)
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        """Where gradients came, kept or not."""
+        return Arrivals(self.pairing, self.scan)
 
     @cached_property
     def epoch_ns(self) -> int | None:

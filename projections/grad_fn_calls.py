@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from journal.events import NodeFired
+from projections.arrivals import MISSING
 from projections.backward import FIRE_WIDTH
-from projections.details import field
 from projections.forward import Forward, once
 from projections.sequences import Each
 from projections.tables import Column, Maker
-
-MISSING: Final = field(NodeFired, "missing")
 
 
 def per_fire(one: Callable[[Forward, int], Any]) -> Maker[Forward]:

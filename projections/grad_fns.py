@@ -251,6 +251,7 @@ GRAD_FNS: Final[dict[str, Maker[Forward]]] = {
     "child_rows": child_rows,
     "call_rows": lambda forward: forward.autograd.fires_of,
     "pass_row": lambda forward: forward.autograd.told_by,
+    "is_gatherer": lambda forward: [forward.autograd.state.sequences[node] is None for node in forward.autograd.folded],
     "is_made": lambda forward: forward.autograd.is_made,
     "creator_row": per_grad_fn(lambda forward, row: forward.autograd.creator(row).node),
     "creator_call_row": per_grad_fn(lambda forward, row: forward.autograd.creator(row).fire),

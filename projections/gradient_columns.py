@@ -141,6 +141,8 @@ OPS: Final[Mapping[str, Maker[Forward]]] = {
 OPS_PLUMBING: Final[Mapping[str, Maker[Forward]]] = {
     "grad_fn_row": where_passes(has_nodes, lambda forward, row: forward.pairing.node_of[row], NOWHERE),
     "gradient_rows": where_passes(has_gradients, lambda forward, row: tuple(records_of(forward, row)), ()),
+    "gradient_node_row": where_passes(has_nodes, lambda forward, row: forward.arrivals.nodes[row], NOWHERE),
+    "gradient_pass_rows": where_passes(has_nodes, lambda forward, row: forward.arrivals.of_op[row], ()),
 }
 
 

@@ -63,16 +63,24 @@ class Pairing:
         return number
 
     @cached_property
+    def rows_of_leaves(self) -> dict[int, list[int]]:
+        """By node that gathers the gradient of a leaf, not of a parameter, the op rows whose value that is."""
+        gatherers: dict[int, list[int]] = {}
+        for node, leaf in enumerate(self.autograd.leaves):
+            if leaf is not None and leaf >= 0:
+                gatherers.setdefault(leaf, []).append(node)
+        found: dict[int, list[int]] = {}
+        if gatherers:
+            for row, value in enumerate(self.rows.value):
+                if value in gatherers and self.rows.function[row] != OUTPUT:
+                    found.setdefault(value, []).append(row)
+        return {node: found[value] for value, nodes in gatherers.items() if value in found for node in nodes}
+
+    @cached_property
     def leaf_ops(self) -> list[int]:
-        """By node, the op row of the leaf whose gradient it gathers where that is no parameter; NOWHERE for none."""
-        wanted = {leaf for leaf in self.autograd.leaves if leaf is not None and leaf >= 0}
-        if not wanted:
-            return [NOWHERE] * len(self.autograd)
-        found: dict[int, int] = {}
-        for row, value in enumerate(self.rows.value):
-            if value in wanted and self.rows.function[row] != OUTPUT:
-                found.setdefault(value, row)
-        return [NOWHERE if leaf is None or leaf < 0 else found.get(leaf, NOWHERE) for leaf in self.autograd.leaves]
+        """By node, the first of these; NOWHERE for none."""
+        rows = self.rows_of_leaves
+        return [rows[node][0] if node in rows else NOWHERE for node in range(len(self.autograd))]
 
     @cached_property
     def gatherers(self) -> dict[int, int]:
@@ -88,5 +96,4 @@ class Pairing:
         found = self.at.get((node, slot))
         if found is not None:
             return found
-        leaf = self.leaf_ops[node]
-        return () if leaf == NOWHERE or slot else (leaf,)
+        return () if slot else self.rows_of_leaves.get(node, ())

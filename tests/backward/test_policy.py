@@ -116,6 +116,7 @@ class Whole(NamedTuple):
     everything: dict[Place, Tensor]  # and what passes at nodes
     classes: dict[int, tuple[str, bool]]
     ops: dict[int, dict[int, list[Any]]]  # by node and its output
+    gatherers: set[int]  # nodes that gather for leaves
 
 
 @functools.cache
@@ -138,7 +139,7 @@ def whole(model: str) -> Whole:
             ops.setdefault(number, {}).setdefault(slot, []).append(op)
     true.cleanup()
     nodes.autograd.disarm()  # it stays for its ops, and must not keep torch's function replaced
-    return Whole(gradients, at_nodes, classes, ops)
+    return Whole(gradients, at_nodes, classes, ops, set(leaves.values()))
 
 
 Asks = tuple[tl.Selector, Callable[[Element], bool], bool]
@@ -205,11 +206,14 @@ def expected(asks: Asks, of: Whole) -> dict[Place, Tensor]:
     for place, gradient in (of.everything if is_of_nodes else of.gradients).items():
         class_name, is_custom = of.classes[place.node]
         at_node = of.ops.get(place.node, {})
+        has_op = bool(at_node) and place.node not in of.gatherers
         slots = [place.slot] if place.side == "output" else list(at_node)
         ops = [op for slot in slots for op in at_node.get(slot, ())] or ([] if at_node else [None])
 
         def matches(op: Any, side: str) -> bool:
-            return holds(Element(op, class_name, is_custom, bool(at_node), side, place.pass_index))  # noqa: B023
+            if side == "input" and place.node in of.gatherers:  # noqa: B023
+                return False
+            return holds(Element(op, class_name, is_custom, has_op, side, place.pass_index))  # noqa: B023
 
         if any(matches(op, place.side) or (is_of_nodes and op is not None and matches(op, "input")) for op in ops):
             found[place] = gradient

@@ -80,7 +80,7 @@ class Choice:
                         class_name=class_name,
                         label=label,
                         is_custom=is_custom,
-                        has_op=bool(rows_at),
+                        has_op=number in self.at_node,
                         side=side,
                         row=row,
                         pass_index=pass_index,
@@ -93,7 +93,8 @@ class Choice:
             outputs = None if keeps("output", (None,)) else frozenset[int]()
             inputs = self.names_nodes and keeps("input", (None,))
         else:
-            sending = {slot for slot, rows in rows_at.items() if self.names_nodes and keeps("input", rows)}
+            sends = self.names_nodes and number in self.at_node  # what gathers for a leaf sends nothing on
+            sending = {slot for slot, rows in rows_at.items() if sends and keeps("input", rows)}
             outputs = frozenset(slot for slot, rows in rows_at.items() if slot in sending or keeps("output", rows))
             inputs = bool(sending)
         return None if outputs == frozenset() and not inputs else Kept(outputs, inputs)

@@ -1,9 +1,8 @@
-"""The gradients and the firings that a selector means in a finished trace, as rows.
+"""What a selector means of a finished trace's backward passes, as rows: ops by their gradients, and firings.
 
 Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (projections.backward_terms).
-Rule   an op has a gradient where one arrived at its place on its autograd node in some backward pass, kept or not.
-       An output means that of the op whose value it is. A term about passes or nodes holds of an op where it holds in
-       some pass.
+Rule   an op has a gradient where one came to it in some backward pass, kept or not (projections.arrivals). An output
+       means that of the op whose value it is. A term about passes or nodes holds of an op where it holds in some pass.
 Rule   sites of gradients and of activations are never of one selection; autograd nodes are no sites.
 """
 
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 
 import attrs
 
-from journal.events import Side
 from projections import CaptureTables
 from projections.backward_terms import Spot, about, behind_outputs, matching, names_nodes
 from projections.selector import Record, Selector
@@ -65,55 +63,74 @@ def matching_firings(selector: Selector, tables: CaptureTables, records: Record)
     if selector.reads_values:
         raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose firings")
     holds = matching(selector, lambda part: behind_outputs(part.rows(tables, records), tables))
-    sides: tuple[Side, ...] = ("output", "input") if names_nodes(selector) else ("output",)
-    nodes, calls = tables.table("grad_fns"), tables.table("grad_fn_calls")
-    names, labels, are_custom, ops = (nodes.column(name) for name in ("class_name", "label", "is_custom", "op_rows"))
+    is_of_nodes = names_nodes(selector)
+    nodes, calls = Nodes(tables), tables.grad_fn_calls
+    at_node = ops_at_nodes(tables)
     found: list[int] = []
-    for call, (node, number) in enumerate(
-        zip(calls.column("grad_fn_row"), calls.column("backward_pass_index"), strict=True)
-    ):
-        about_node = Spot(
-            class_name=names[node],
-            label=labels[node],
-            is_custom=are_custom[node],
-            has_op=bool(ops[node]),
-            side="output",
-            row=None,
-            pass_index=number,
-        )
-        rows: tuple[int | None, ...] = ops[node] or (None,)
-        if any(holds(attrs.evolve(about_node, side=side, row=row)) for side in sides for row in rows):
+    columns = (calls.column(name) for name in ("grad_fn_row", "backward_pass_index", "missing_outputs"))
+    for call, (node, number, missing) in enumerate(zip(*columns, strict=True)):
+        ops = at_node.get(node)
+        if ops is None and not is_of_nodes and not nodes.gathers[node]:
+            continue
+        spot = nodes.spot(node, number)
+        sends = is_of_nodes and not nodes.gathers[node]
+        rows = [(None, True)] if ops is None else [(row, slot not in missing) for row, slot in ops]
+        if any(
+            (came and holds(attrs.evolve(spot, row=row)))
+            or (sends and holds(attrs.evolve(spot, row=row, side="input")))
+            for row, came in rows
+        ):
             found.append(call)
     return tuple(found)
 
 
+def ops_at_nodes(tables: CaptureTables) -> dict[int, list[tuple[int, int]]]:
+    """By node, the op rows whose gradients come there, each with the output at which they do."""
+    ops, found = tables.ops, dict[int, list[tuple[int, int]]]()
+    for row, (node, slot) in enumerate(zip(ops.column("gradient_node_row"), ops.column("grad_slot"), strict=True)):
+        if node >= 0:
+            found.setdefault(node, []).append((row, slot or 0))
+    return found
+
+
+class Nodes:
+    """What selectors ask of autograd nodes, by row.
+
+    Args:
+        tables: The tables of the capture.
+    """
+
+    def __init__(self, tables: CaptureTables) -> None:
+        nodes = tables.grad_fns
+        self.names, self.labels, self.are_custom, self.have_op, self.gathers = (
+            nodes.column(name) for name in ("class_name", "label", "is_custom", "has_op", "is_gatherer")
+        )
+
+    def spot(self, node: int, pass_index: int) -> Spot:
+        """What comes to the outputs of a node in a pass, at no op."""
+        return Spot(
+            class_name=self.names[node],
+            label=self.labels[node],
+            is_custom=self.are_custom[node],
+            has_op=self.have_op[node],
+            side="output",
+            row=None,
+            pass_index=pass_index,
+        )
+
+
 def gradient_rows(tables: CaptureTables) -> tuple[int, ...]:
     """The op rows that have a gradient."""
-    return tuple(dict.fromkeys(spot.row for spot in spots(tables) if spot.row is not None))
+    return tuple(row for row, passes in enumerate(tables.ops.column("gradient_pass_rows")) if passes)
 
 
 def spots(tables: CaptureTables) -> Iterator[Spot]:
-    """Each gradient that arrived at an op, in each pass, by op."""
-    ops, nodes, calls = tables.ops, tables.table("grad_fns"), tables.table("grad_fn_calls")
-    names, labels, are_custom, fired = (
-        nodes.column(name) for name in ("class_name", "label", "is_custom", "call_rows")
-    )
-    passes, missing = calls.column("backward_pass_index"), calls.column("missing_outputs")
-    for row, (node, slot, is_output) in enumerate(
-        zip(ops.column("grad_fn_row"), ops.column("grad_slot"), ops.column("is_output"), strict=True)
-    ):
-        if node < 0 or is_output:
-            continue
-        for number in dict.fromkeys(passes[call] for call in fired[node] if slot not in missing[call]):
-            yield Spot(
-                class_name=names[node],
-                label=labels[node],
-                is_custom=are_custom[node],
-                has_op=True,
-                side="output",
-                row=row,
-                pass_index=number,
-            )
+    """Each gradient that came to an op, in each pass, by op."""
+    ops, nodes = tables.ops, Nodes(tables)
+    columns = (ops.column(name) for name in ("gradient_node_row", "gradient_pass_rows"))
+    for row, (node, passes) in enumerate(zip(*columns, strict=True)):
+        for number in passes:
+            yield attrs.evolve(nodes.spot(node, number + 1), row=row)
 
 
 def kinds_mixed(problem: str, *, remedy: str = "ask for one kind at a time") -> SelectionError:
