@@ -116,7 +116,7 @@ SAID: Final[dict[Reason, One]] = {
     "not differentiable": not_differentiable,
     "graph freed": during("backward pass {} met a graph that an earlier one had freed"),
     "not saved by policy": during("backward pass {} was not asked to keep it"),
-    "backward failed": during("backward pass {} raised before it came there"),
+    "backward failed": during("backward pass {} raised, or was recorded no further, before it came there"),
     "no backward yet": always("no backward pass is recorded"),
 }
 

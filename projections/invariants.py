@@ -1146,18 +1146,23 @@ def backward_passes_are_dense(tables: CaptureTables) -> Breaches:
     yield from unequal(passes, "pass_index", "outer_context", wanted)
 
 
-ENDS: Final = {"engine_error": {"error"}, "sync_point": {"ok", "error"}}
-"""What a pass without an exception may be that was closed so; otherwise ok."""
+RETURNED: Final = {"ok", "incomplete"}
+
+ENDS: Final = {"engine_error": {"error"}, "sync_point": {"ok", "incomplete", "error"}}
+"""What a pass without an exception may be that was closed so; otherwise ok or incomplete."""
 
 
 def backward_passes_end_as_they_were_closed(tables: CaptureTables) -> Breaches:
     """A pass that raised is an error, one without an end is unfinished, and one that returned is neither."""
     passes = tables.backward_passes
-    columns = (passes.column(name) for name in ("pass_index", "status", "closed_by", "error_type"))
-    for index, status, closed_by, error in zip(*columns, strict=True):
-        right = {"unfinished"} if closed_by is None else {"error"} if error is not None else ENDS.get(closed_by, {"ok"})
+    columns = (passes.column(name) for name in ("pass_index", "status", "closed_by", "error_type", "incomplete_reason"))
+    for index, status, closed_by, error, reason in zip(*columns, strict=True):
+        told = {"error"} if error is not None else ENDS.get(closed_by, RETURNED)
+        right = {"unfinished"} if closed_by is None else told
         if status not in right:
             yield str(index), f"its status is {status}, and it was closed by {closed_by}"
+        if (status == "incomplete" and reason is None) or (status == "ok" and reason is not None):
+            yield str(index), f"its status is {status}, and what kept the rest from being recorded is {reason!r}"
     flags = (trigger == "implicit" for trigger in passes.column("trigger"))
     yield from unequal(passes, "pass_index", "implicit", flags)
 

@@ -2,7 +2,8 @@
 
 Reads  a ``Forward``.
 Gives  the makers of the columns that ``columns.py`` lists under ``backward_passes``, and facts of the capture.
-Rule   a pass is ``ok`` when it came to its end, ``error`` when the engine failed, ``unfinished`` until its end is told.
+Rule   a pass is ``ok`` when it came to its end, ``error`` when the engine failed, ``incomplete`` when not all that it did
+       could be recorded, ``unfinished`` until its end is told.
        A run that nobody asked torch for can fail unseen: it did, if the engine was to tell its end and did not.
 """
 
@@ -38,6 +39,7 @@ EXCEPTION: Final = field(PassJournaled, "exception")
 MESSAGE: Final = field(PassJournaled, "message")
 RAISED_IN: Final = field(PassJournaled, "raised_in")
 PEAK_MEMORY: Final = field(PassJournaled, "peak_memory")
+INCOMPLETE_REASON: Final = field(PassJournaled, "incomplete_reason")
 
 IMPLICIT: Final = "implicit"
 
@@ -94,7 +96,9 @@ def status(forward: Forward, number: int) -> str:
     if event is None:
         return "unfinished"
     silent = event[CLOSED_BY] == "sync_point" and event[DRAIN_QUEUED] and is_implicit(forward, number)
-    return "error" if silent or event[CLOSED_BY] == "engine_error" or event[EXCEPTION] is not None else "ok"
+    if silent or event[CLOSED_BY] == "engine_error" or event[EXCEPTION] is not None:
+        return "error"
+    return "ok" if event[INCOMPLETE_REASON] is None else "incomplete"
 
 
 def duration(forward: Forward, number: int) -> float | None:
@@ -243,6 +247,7 @@ PASSES: Final[dict[str, Maker[Forward]]] = {
     "error_type": closing(lambda forward, event: event[EXCEPTION]),
     "error_message": closing(lambda forward, event: event[MESSAGE]),
     "raised_in": closing(lambda forward, event: label_of(forward, event[RAISED_IN])),
+    "incomplete_reason": closing(lambda forward, event: event[INCOMPLETE_REASON]),
     "is_cut": is_cut,
     "num_grad_fn_calls": lambda forward: forward.autograd.fires_in.lengths(),
     "grad_fn_calls": per_pass(

@@ -328,6 +328,7 @@ class Passes:
                 message="no gradient" if fails else None,
                 raised_in=self.numbers[raised_in] if fails and raised_in is not None else None,
                 peak_memory=building.pick((None, 4096)),
+                incomplete_reason=building.pick((None, "JournalError: the disk is full")),
             )
         )
         opened.is_open = False

@@ -142,6 +142,7 @@ def journaled(number: int) -> PassJournaled:
         exception=None,
         message=None,
         raised_in=None,
+        incomplete_reason=None,
         peak_memory=None,
     )
 

@@ -27,6 +27,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "backward_inference_only": "BackwardRefused",
         "backward_pass_unknown": "LookupRefused",
         "backward_ready_conflict": "ConfigurationError",
+        "backward_recording_failed": "BackwardRefused",
         "branch_point_invalid": "JournalError",
         "buffer_version_out_of_range": "IndexOutOfRange",
         "by_score_invalid": "SelectionError",

@@ -139,6 +139,7 @@ class PassJournaled(Event):
     exception: str | None  # qualified class name of what the engine raised
     message: str | None
     raised_in: int | None  # the node that ran then
+    incomplete_reason: str | None  # what kept the rest of it from being recorded; None where nothing did
     peak_memory: int | None  # bytes allocated on the accelerator at most, beyond what was before; None without one
 
 

@@ -124,6 +124,7 @@ class Hand:
                 exception=exception,
                 message=None if exception is None else "no further",
                 raised_in=None,
+                incomplete_reason=None,
                 peak_memory=None,
             )
         )

@@ -19,7 +19,9 @@ from journal import JournalError
 from journal.events import NodeFired, NodesFound, PassFinalized, PassOpened
 from tests import programs
 from tests.backward.observing import events_of, require_closed_in_order
+from torchlens.backward.hooks import Run
 from torchlens.backward.triggers import Backwards
+from torchlens.errors import BackwardRefused
 
 KEEP = tl.CaptureOptions(save_grads=True)
 
@@ -227,6 +229,84 @@ def test_what_goes_wrong_in_a_hook_of_ours_lets_the_users_backward_go_on(monkeyp
     trace.output.sum().backward()
     require_closed_in_order(trace)
     assert len(events_of(trace, PassFinalized)) == 1
+    assert trace.autograd.backward_passes[0].status == "incomplete"
+    trace.cleanup()
+
+
+def fail_at_the_third_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a hook of ours raise once the engine is on its way."""
+    tell, told = Run.tell, list[int]()
+
+    def failing(run: Run, node: int, *given: Any, **named: Any) -> None:
+        told.append(node)
+        if len(told) == 3:
+            raise RuntimeError("out of memory")
+        tell(run, node, *given, **named)
+
+    monkeypatch.setattr(Run, "tell", failing)
+
+
+def test_a_pass_that_could_not_be_recorded_to_its_end_reads_as_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tl.trace(model_of(), torch.ones(2, 4), capture=KEEP)
+    loss = trace.output.sum()
+    loss.backward(retain_graph=True)
+    assert trace.health.notes == ()
+    fail_at_the_third_gradient(monkeypatch)
+    loss.backward(retain_graph=True)  # nothing is raised here
+    whole, cut = trace.autograd.backward_passes
+    assert (whole.status, whole.incomplete_reason) == ("ok", None)
+    assert (cut.status, cut.incomplete_reason) == ("incomplete", "RuntimeError: out of memory")
+    assert 0 < cut.num_grad_fn_calls < whole.num_grad_fn_calls
+    assert cut.closed_by == "trigger_return"
+    told = "backward pass 2 is incomplete, and no pass after it was recorded: RuntimeError: out of memory"
+    assert trace.health.notes == (told,)
+    assert not trace.health.is_clean
+    assert told in str(trace.health)
+    trace.check_metadata_invariants()
+    trace.cleanup()
+
+
+class Raising(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        raise ZeroDivisionError
+
+
+class RaisingLast(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.rest = nn.Linear(4, 4), model_of()
+
+    def forward(self, x: Tensor) -> Any:
+        return self.rest(Raising.apply(self.first(x)))
+
+
+def test_a_pass_that_raised_when_it_was_recorded_no_more_does_not_name_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trace = tl.trace(RaisingLast(), torch.ones(2, 4), capture=KEEP)
+    fail_at_the_third_gradient(monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        trace.output.sum().backward()
+    (made,) = trace.autograd.backward_passes
+    assert (made.status, made.incomplete_reason) == ("error", "RuntimeError: out of memory")
+    assert made.raised_in is None
+    trace.cleanup()
+
+
+def test_what_is_no_error_of_ours_is_told_by_a_code_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tl.trace(model_of(), torch.ones(2, 4), capture=KEEP)
+    fail_at_the_third_gradient(monkeypatch)
+    for _ in range(2):  # also of a pass that was not recorded at all
+        with pytest.raises(BackwardRefused, match="out of memory") as caught:
+            trace.backward(trace.output.sum(), retain_graph=True)
+        assert caught.value.code == "backward_recording_failed"
+        assert type(caught.value.__cause__) is RuntimeError
+    assert len(trace.autograd.backward_passes) == 1
     trace.cleanup()
 
 

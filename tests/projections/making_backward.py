@@ -172,6 +172,7 @@ class Passes:
             "exception": None,
             "message": None,
             "raised_in": None,
+            "incomplete_reason": None,
             "peak_memory": None,
         }
         self.add(PassJournaled(pass_number=number, closed_by=closed_by, **{**facts, **known}))

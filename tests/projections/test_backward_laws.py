@@ -498,6 +498,7 @@ def journaled() -> PassJournaled:
         exception=None,
         message=None,
         raised_in=None,
+        incomplete_reason=None,
         peak_memory=None,
     )
 

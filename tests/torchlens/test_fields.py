@@ -135,8 +135,8 @@ FIELDS: dict[str, str] = {
     "backward_passes": """
         pass_index trigger implicit outer_context backward_call_context save_grads_policy root_meta root_grad_fn_ids
         root_grad_fns root_grad_arguments inputs_subset engine_flags accumulates order order_attribution_coverage
-        origin_backward_pass grad_fn_calls num_grad_fn_calls status closed_by error_type error_message raised_in is_cut
-        duration peak_memory thread timestamp
+        origin_backward_pass grad_fn_calls num_grad_fn_calls status closed_by error_type error_message raised_in
+        incomplete_reason is_cut duration peak_memory thread timestamp
     """,
     "grad_fns": """
         label type type_index ordinal_index step_index class_name class_qualname is_custom handle grad_fn_object_id

@@ -58,6 +58,7 @@ class Pass:
         "drain_queued",
         "entries",
         "gave",
+        "lost",
         "machine",
         "makers",
         "memory",
@@ -81,6 +82,7 @@ class Pass:
         self.drain_queued = False
         self.entries: frozenset[int] = frozenset()  # the nodes that may be the first to fire
         self.memory = Memory()
+        self.lost: str | None = None  # what kept the rest of it from being recorded
         self.gave: list[Any] = []  # under create_graph, the nodes from which those that it made are reached
         self.sequences = (0, 0)  # under create_graph: the next node's number as it began, and as it ended
         self.makers: list[tuple[int, Any]] = []  # what ``making.Makers`` noted
@@ -129,7 +131,8 @@ class Pass:
                 drain_queued=self.drain_queued,
                 exception=None if error is None else path_of(type(error)),
                 message=None if error is None else message_of(error),
-                raised_in=left[-1][0] if left and error is not None else None,
+                raised_in=left[-1][0] if left and error is not None and self.lost is None else None,
+                incomplete_reason=self.lost,
                 peak_memory=self.memory.peak(),
             )
         )

@@ -44,6 +44,7 @@ from torchlens.backward.policy import Policy
 from torchlens.backward.walking import Edge, Edges, Walk, kind_of
 from torchlens.capture.thorough import Copies
 from torchlens.copying import clone, copy_of
+from torchlens.errors import BackwardRefused, TorchLensError, message_of
 from torchlens.handles import release
 from torchlens.tensors import DTYPE_WORD
 from torchlens.tracing import turns
@@ -122,7 +123,7 @@ class Diary:
         self.policy = policy
         self.is_standing = is_standing
         self.is_armed = True
-        self.refusal: Exception | None = None  # why nothing more is recorded
+        self.refusal: TorchLensError | None = None  # what the next verb raises
         self.tasks: dict[int, Run] = {}
         self.passes: dict[int, Pass] = {}  # those that are not finalized, by number
         self.lock = threading.RLock()
@@ -390,9 +391,17 @@ class Diary:
 
     def failed(self, error: Exception) -> None:
         """Something of ours went wrong: nothing more is recorded, and what was is as it was."""
-        self.refusal = self.refusal or error
+        self.refuse(error)
         self.is_armed = False
         self.tasks.clear()
+        for each in tuple(self.passes.values()):
+            if each.is_open and each.lost is None:
+                each.lost = f"{type(error).__name__}: {message_of(error)}"
+
+    def refuse(self, error: Exception) -> None:
+        """Keep what kept a pass from being recorded, the first of it, for the verbs."""
+        if self.refusal is None:
+            self.refusal = error if isinstance(error, TorchLensError) else recording_failed(error)
 
     # -- the end of a pass
 
@@ -471,7 +480,7 @@ class Diary:
                 writer.close()
             finally:
                 if writer.refusal is not None:
-                    self.refusal = self.refusal or writer.refusal
+                    self.refuse(writer.refusal)
 
     # -- as readers see it
 
@@ -531,6 +540,16 @@ def own_copy(gradient: Tensor) -> Tensor:
 
 def like_of(tensor: Tensor) -> TensorLike:
     return (tuple(tensor.shape), DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
+
+
+def recording_failed(error: Exception) -> BackwardRefused:
+    refusal = BackwardRefused(
+        code="backward_recording_failed",
+        problem=f"a backward pass could not be recorded to its end: {type(error).__name__}: {message_of(error)}",
+        remedy="the backward itself has run; capture again, and read the exception that this one came from",
+    )
+    refusal.__cause__ = error
+    return refusal
 
 
 def is_alive(thread: int) -> bool:

@@ -31,6 +31,7 @@ PASS_FIELDS: Final = {
     "roots": "root_grad_fns",
     "error": "error_type",
     "raised in": "raised_in",
+    "incomplete": "incomplete_reason",
     "seconds": "duration",
 }
 """The column of the table of backward passes behind each field."""
@@ -51,6 +52,6 @@ def passes(asked: argparse.Namespace, view: JournalView) -> None:
         tuple(PASS_FIELDS),
         rows,
         right=("pass", "within", "order", "firings", "seconds"),
-        wrap=("roots", "kept", "error"),
-        spare=("closed by", "order", "kept", "raised in", "error", "seconds", "roots"),
+        wrap=("roots", "kept", "error", "incomplete"),
+        spare=("closed by", "order", "kept", "raised in", "error", "incomplete", "seconds", "roots"),
     )

@@ -56,7 +56,8 @@ class BackwardPass(Record):
     origin_backward_pass = Field[int | None]("The pass that made its nodes of the highest order; None at order 1.")
     num_grad_fn_calls = Field[int]("How many nodes fired.")
     status = Field[str](
-        "``ok``, ``error`` where the engine raised, which its caller was given, or ``unfinished`` while it runs."
+        "``ok``, ``error`` where the engine raised, which its caller was given, ``incomplete`` where not all that it did"
+        " could be recorded, or ``unfinished`` while it runs."
     )
     closed_by = Field[str | None](
         "What told its end: ``trigger_return``, ``engine_drain``, ``sync_point`` or ``engine_error``; None before it."
@@ -64,6 +65,7 @@ class BackwardPass(Record):
     error_type = Field[str | None]("Qualified class of what the engine raised; None otherwise.")
     error_message = Field[str | None]("Its message; None otherwise.")
     raised_in = Field[str | None]("Label of the node that ran then; None where that is not known.")
+    incomplete_reason = Field[str | None]("What kept the rest of it from being recorded; None where all is.")
     is_cut = Field[bool]("Whether the graph goes on beyond the nodes that were found.")
     duration = Field[Duration | None]("From its beginning to its end; None where that was not told.", Duration)
     peak_memory = Field[Bytes | None]("Bytes allocated beside what was before; None without an accelerator.", Bytes)

@@ -327,6 +327,10 @@ def notes_of(tables: CaptureTables, unstored: Sequence[int]) -> Iterator[str]:
     raised = fact("num_raised_ops")
     if raised:
         yield f"{amount(raised, 'torch call')} raised"
+    passes = tables.backward_passes
+    for number, reason in zip(passes.column("pass_index"), passes.column("incomplete_reason"), strict=True):
+        if reason is not None:
+            yield f"backward pass {number} is incomplete, and no pass after it was recorded: {reason}"
     if fact("is_partial"):
         yield f"the capture is {fact('status')}: the records are a prefix"
 
