@@ -2,8 +2,8 @@
 
 Reads  a ``Forward``.
 Gives  the makers of the columns that ``columns.py`` lists under ``backward_passes``, and facts of the capture.
-Rule   a pass is ``ok`` when it came to its end, ``error`` when the engine failed, ``incomplete`` when not all that it did
-       could be recorded, ``unfinished`` until its end is told.
+Rule   a pass is ``ok`` when it came to its end, ``error`` when the engine failed, ``incomplete`` when not all that it
+       did could be recorded, ``unfinished`` until its end is told.
        A run that nobody asked torch for can fail unseen: it did, if the engine was to tell its end and did not.
 """
 

@@ -141,6 +141,28 @@ def test_a_pure_endpoint_is_told_from_what_the_engine_returned() -> None:
     trace.cleanup()
 
 
+def test_a_kept_activation_as_an_endpoint_stands_for_its_op() -> None:
+    trace = traced(save_grads=True, backward_ready=True)
+    hidden = trace["tanh_1_2"]
+    copy = hidden.out
+    (returned,) = torch.autograd.grad((copy**2).sum(), [copy])
+    (made,) = trace.autograd.backward_passes
+    assert made.inputs_subset == (hidden.autograd.grad_fn.label,)
+    assert same(hidden.grad, returned)
+    trace.cleanup()
+
+
+def test_a_kept_activation_that_the_loss_goes_past_too_is_named_and_tells_no_gradient_of_its_op() -> None:
+    trace = traced(save_grads=True, backward_ready=True)
+    hidden = trace["tanh_1_2"]
+    copy = hidden.out
+    torch.autograd.grad((copy**2).sum() + trace.output.sum(), [copy])
+    (made,) = trace.autograd.backward_passes
+    assert made.inputs_subset == (hidden.autograd.grad_fn.label,)
+    assert not hidden.autograd.grads
+    trace.cleanup()
+
+
 def backward_in_script(tensor: Tensor) -> Tensor:
     tensor.sum().backward()
     return tensor

@@ -100,6 +100,7 @@ class Request:
     roots: Sequence[Root]
     seeds: tuple[TensorLike | None, ...]
     inputs: Sequence[Edge | None] | None
+    parts: frozenset[int]  # the places of inputs whose gradient is not all that comes to their node
     retain_graph: bool
     create_graph: bool
     accumulates: bool
@@ -410,9 +411,11 @@ class Diary:
         if request.accumulates or request.inputs is None or not isinstance(result, (tuple, list)):
             return
         run = closing.run
-        for edge, gradient in zip(request.inputs, result, strict=False):
+        for place, (edge, gradient) in enumerate(zip(request.inputs, result, strict=False)):
             number = None if edge is None else self.nodes.get(edge[0])
-            if edge is None or number is None or number in run.begun or not isinstance(gradient, Tensor):
+            if edge is None or number is None or number in run.begun or place in request.parts:
+                continue
+            if not isinstance(gradient, Tensor):  # nothing came there
                 continue
             leaf = self._leaf(edge[0])
             if leaf is not None and leaf < 0:  # nothing was added to the parameter's gradient

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final
 from weakref import ref
@@ -250,12 +250,18 @@ def telling(diary: Diary) -> Iterator[None]:
         diary.failed(error)
 
 
-def edge_of(root: Any) -> Edge | None:
-    """The node and output that a root of a run stands on, past copies of ours; None for a leaf."""
-    if not isinstance(root, Tensor):
-        return past_copies(root[0], root[1])
-    node = compat.node_of(root)
-    return None if node is None else past_copies(node, root.output_nr)
+def edge_of(given: Any) -> Edge | None:
+    """The node and output that a root or an end of a run stands on, past copies of ours; None for a leaf."""
+    edge = raw_edge(given)
+    return None if edge is None else past_copies(*edge)
+
+
+def raw_edge(given: Any) -> Edge | None:
+    """The node and output of a tensor, or of what torch's function takes for one; None for a leaf."""
+    if not isinstance(given, Tensor):
+        return (given[0], given[1])
+    node = compat.node_of(given)
+    return None if node is None else (node, given.output_nr)
 
 
 def reached(diary: Diary, walk: Walk) -> bool:
@@ -299,10 +305,12 @@ def requested(
         told.append(like_of(seed) if is_given and isinstance(seed, Tensor) else None)
     gatherers = {id(compat.leaf_of(node)): node for node in walk.edges} if inputs else {}
     tensors = [each for each in (*roots, *(seeds or ())) if isinstance(each, Tensor)]
+    ends = [endpoint(each, gatherers) for each in inputs or ()]
     return Request(
         roots=tuple((edge, root_like(root)) for root, edge in zip(roots, edges, strict=True)),
         seeds=tuple(told),
-        inputs=tuple(endpoint(each, gatherers) for each in inputs) if inputs else None,
+        inputs=tuple(ends) if inputs else None,
+        parts=frozenset([place for place, end in enumerate(ends) if is_part(inputs[place], end, roots, walk)]),
         retain_graph=bool(retain_graph),
         create_graph=bool(create_graph),
         accumulates=accumulates,
@@ -318,13 +326,21 @@ def root_like(root: Any) -> Any:
 
 def endpoint(given: Any, gatherers: dict[int, Any]) -> Edge | None:
     """The edge that ``inputs=`` names; of a leaf, that of the node that gathers its gradient, if it was reached."""
-    if not isinstance(given, Tensor):
-        return (given[0], given[1])
-    node = compat.node_of(given)
-    if node is not None:
-        return (node, given.output_nr)
+    edge = edge_of(given)
+    if edge is not None:
+        return edge
     gatherer = gatherers.get(id(given))
     return None if gatherer is None else (gatherer, 0)
+
+
+def is_part(given: Any, end: Edge | None, roots: Iterable[Any], walk: Walk) -> bool:
+    """Whether ``inputs=`` names a copy of ours, and gradients come to where it was copied from on another way, too."""
+    named = raw_edge(given)
+    if end is None or named is None or named == end:
+        return False
+    ways = [raw_edge(root) for root in roots]
+    ways += [way for node in walk.edges for way in node.next_functions if way[0] is not None]
+    return any(way is not None and way != named and past_copies(*way) == end for way in ways)
 
 
 def not_connected() -> BackwardRefused:

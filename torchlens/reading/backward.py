@@ -56,8 +56,8 @@ class BackwardPass(Record):
     origin_backward_pass = Field[int | None]("The pass that made its nodes of the highest order; None at order 1.")
     num_grad_fn_calls = Field[int]("How many nodes fired.")
     status = Field[str](
-        "``ok``, ``error`` where the engine raised, which its caller was given, ``incomplete`` where not all that it did"
-        " could be recorded, or ``unfinished`` while it runs."
+        "``ok``, ``error`` where the engine raised, which its caller was given, ``incomplete`` where not all that it"
+        " did could be recorded, or ``unfinished`` while it runs."
     )
     closed_by = Field[str | None](
         "What told its end: ``trigger_return``, ``engine_drain``, ``sync_point`` or ``engine_error``; None before it."
