@@ -127,3 +127,91 @@ def test_a_failed_kernel_leaves_the_names_of_its_operands() -> None:
     with pytest.raises(tl.TraceCaptureError) as caught:
         tl.trace(Odd(), torch.ones(3, 3, device=DEVICE))
     assert caught.value.partial_trace.status == "failed"
+
+
+# -- backward --------------------------------------------------------------------------------------------
+
+KEPT = tl.CaptureOptions(save_grads=True)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_gradients_kept_on_the_device_are_torchs(tmp_path: Path, on_disk: bool) -> None:
+    model, x = made()
+    x.requires_grad_()
+    trace = tl.trace(model, x, journal=tmp_path / "run.journal" if on_disk else None, capture=KEPT)
+    loss = trace.output.square().sum()
+    trace.backward(loss, retain_graph=True)
+    kept = {op.label: op.grad for op in trace.saved_grad_ops}
+    nodes = {label: trace.ops[label].autograd.grad_fn_handle for label in kept}
+    edges = [torch.autograd.graph.GradientEdge(node, 0) for node in nodes.values()]
+    expected = torch.autograd.grad(loss, edges)
+    assert len(kept) > 8
+    for (label, gradient), right in zip(kept.items(), expected, strict=True):
+        assert gradient.device == right.device, label
+        assert torch.equal(gradient, right), label
+    assert torch.equal(trace["input_1"].autograd.grad_for(bwd=1), x.grad)
+    first, second = trace.autograd.backward_passes
+    assert (first.status, first.trigger, second.trigger) == ("ok", "backward", "autograd_grad")
+    assert first.num_grad_fn_calls > len(kept)
+    assert None not in trace.autograd.grad_fn_fire_timings.values()
+    assert trace.check_metadata_invariants()
+    trace.cleanup()
+
+
+def test_a_gradient_that_waited_on_the_device_is_read_back_from_the_journal(tmp_path: Path) -> None:
+    model, x = made()
+    path = tmp_path / "run.journal"
+    trace = tl.trace(model, x, journal=path, capture=KEPT)
+    trace.backward(trace.output.sum())
+    kept = {op.label: op.grad.cpu() for op in trace.saved_grad_ops}
+    increments = {param.address: param.grads[0].grad.cpu() for param in trace.params}
+    told = {type(each.event).__name__ for each in trace.events()}
+    trace.cleanup()
+    assert "GradientKept" in told
+    again = tl.load(path)
+    for label, gradient in kept.items():
+        assert torch.equal(again.ops[label].grad.cpu(), gradient), label
+    for address, gradient in increments.items():
+        assert torch.equal(again.params[address].grads[0].grad.cpu(), gradient), address
+    again.cleanup()
+
+
+def test_parameter_gradients_are_those_of_a_bare_backward() -> None:
+    bare, x = made()
+    traced = copy.deepcopy(bare)
+    torch.manual_seed(1)
+    bare(x).square().sum().backward()
+    torch.manual_seed(1)
+    trace = tl.trace(traced, x, capture=KEPT)
+    trace.backward(trace.output.square().sum())
+    for one, other in zip(bare.parameters(), traced.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+def test_an_error_on_a_thread_of_the_engine_reaches_the_caller() -> None:
+    model, x = made()
+    trace = tl.trace(model, x, capture=KEPT)
+    loss = trace.output.sum()
+
+    def refuse(gradient: Tensor) -> None:
+        raise ValueError("not this one")
+
+    trace["conv2d"].autograd.grad_fn_handle.register_prehook(lambda gradients: refuse(gradients[0]))
+    with pytest.raises(ValueError, match="not this one"):
+        trace.backward(loss)
+    (failed,) = trace.autograd.backward_passes
+    assert (failed.status, failed.closed_by) == ("error", "engine_error")
+    trace.cleanup()
+
+
+def test_create_graph_is_attributed_on_the_device() -> None:
+    model, x = made()
+    model.eval()
+    x.requires_grad_()
+    trace = tl.trace(model, x, capture=KEPT)
+    (gradient,) = torch.autograd.grad(trace.output.square().sum(), x, create_graph=True)
+    gradient.square().sum().backward()
+    first, second = trace.autograd.backward_passes
+    assert first.order_attribution_coverage == 1.0
+    assert second.order == 2
+    assert trace.check_metadata_invariants()
