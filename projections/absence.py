@@ -6,7 +6,9 @@ Rule   what requires no gradient has none because something before it took it of
        from requires one. What requires one has none because a pass did not keep it or did not come to it; and a pass
        does not come to it where something behind it took it off, or where the loss was not made from it.
 Rule   a path is followed by the edges of the capture where no pass went, and by those of autograd where one did.
-Not    which gradients there are (backward.py), or how a reason reads in words (absences.py).
+       Of one pass is told what is so of that pass alone.
+Not    which gradients there are (gradients.py), where any came (arrivals.py), or how a reason reads in words
+       (explanations.py).
 """
 
 from __future__ import annotations
@@ -65,6 +67,11 @@ class Met(NamedTuple):
 
 class Flow(Protocol):
     """What backward passes have told of gradients."""
+
+    @property
+    def only(self) -> int | None:
+        """The one pass that is asked about, from 0; None for all together."""
+        ...
 
     @property
     def has_passes(self) -> bool:

@@ -73,9 +73,9 @@ class Arrivals:
                 yield self.autograd.fire_passes[fire]
         yield from self.observed.get(place, ())
 
-    def first_at(self, place: Place) -> int:
-        """One of them, that of its first firing if it is among them; NOWHERE for none."""
-        return next(self.passes_at(place), NOWHERE)
+    def first_at(self, place: Place, only: int | None = None) -> int:
+        """One of them, of its first firing if it can be, or one pass if it is among them; NOWHERE for none."""
+        return next((number for number in self.passes_at(place) if only is None or number == only), NOWHERE)
 
     @cached_property
     def of_op(self) -> list[tuple[int, ...]]:

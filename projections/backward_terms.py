@@ -15,13 +15,13 @@ Not    which spots there are: a pass that is about to run and finished tables as
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
 
 from journal.events.backward import Side
+from projections.autograd import type_of
 from projections.build import CaptureTables
 from projections.errors import SelectionError, SelectorTypeError
 from projections.selector import (
@@ -44,8 +44,6 @@ About: TypeAlias = Literal["op", "gradient", "node", "mixed"]
 
 NARROWEST_FIRST: Final[tuple[About, ...]] = ("mixed", "node", "gradient", "op")
 """Of selectors that must all match, the first of these says what is meant."""
-
-CLASS_TAIL: Final = re.compile(r"Backward\d*$")
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +93,7 @@ class OfNode(BackwardTerm):
     def holds(self, spot: Spot) -> bool:
         kind = None if self.type is None else self.type.lower()
         return (
-            (kind is None or kind in (spot.class_name.lower(), node_type(spot.class_name)))
+            (kind is None or kind in (spot.class_name.lower(), type_of(spot.class_name)))
             and (self.label is None or self.label.lower() in spot.label)
             and (self.is_custom is None or self.is_custom is spot.is_custom)
         )
@@ -153,11 +151,6 @@ class InPass(BackwardTerm):
         return f"in_backward_pass({self.number})"
 
 
-def node_type(class_name: str) -> str:
-    """The type that a node's label begins with: its class without a last ``Backward`` and digits, in small letters."""
-    return CLASS_TAIL.sub("", class_name).lower()
-
-
 # -- what a selector means
 
 
@@ -188,11 +181,6 @@ def names_nodes(selector: Selector) -> bool:
     return any(isinstance(node, BackwardTerm) and node.names_nodes for node in selector.nodes())
 
 
-def names_passes(selector: Selector) -> bool:
-    """Whether its answer depends on the pass."""
-    return any(isinstance(node, InPass) for node in selector.nodes())
-
-
 def matching(selector: Selector, rows_of: Callable[[Selector], Iterable[int]]) -> Callable[[Spot], bool]:
     """Whether a selector matches a spot, as a function of the spot.
 
@@ -221,12 +209,8 @@ def matching(selector: Selector, rows_of: Callable[[Selector], Iterable[int]]) -
 
 def behind_outputs(rows: Iterable[int], tables: CaptureTables) -> set[int]:
     """The op rows at which the gradients of some rows are: an output has that of the op whose value it is."""
-    values, is_output = tables.ops.column("value"), tables.ops.column("is_output")
-    found = set(rows)
-    outputs = {row for row in found if is_output[row]}
-    shown = {values[row] for row in outputs}
-    if shown:
-        found.update(row for row, value in enumerate(values) if value in shown)
+    origins, is_output = tables.ops.column("origin_row"), tables.ops.column("is_output")
+    found = {origins[row] if is_output[row] else row for row in rows}
     return {row for row in found if not is_output[row]}
 
 

@@ -79,6 +79,7 @@ class CaptureTables:
     def __init__(self, forward: Forward, orphans: Forward) -> None:
         self.forward: Final = forward
         self.head: Final = forward.head
+        self.last_explained: tuple[int, Table[Reasons]] | None = None
         self.ops = versioned("ops", len(forward), OPS, forward)
         self.layers = versioned("layers", layer_count(forward), LAYERS, self.ops)
         self.modules = versioned("modules", len(forward.modules), MODULES, forward)
@@ -101,8 +102,18 @@ class CaptureTables:
     @cached_property
     def explanations(self) -> Table[Reasons]:
         """Why what has no gradient has none: found when somebody asks."""
+        return self.explained(None)
+
+    def explanations_of_pass(self, number: int) -> Table[Reasons]:
+        """The same of one backward pass, from 0: why what has no gradient of it has none. The last one is kept."""
+        known = self.last_explained
+        if known is None or known[0] != number:
+            self.last_explained = known = (number, self.explained(number))
+        return known[1]
+
+    def explained(self, only: int | None) -> Table[Reasons]:
         with over_events():
-            reasons = Reasons(self.forward, self.orphans.context, Passed(self.forward))
+            reasons = Reasons(self.forward, self.orphans.context, Passed(self.forward, only))
             return versioned("explanations", len(reasons.absences), EXPLANATIONS, reasons)
 
     @cached_property

@@ -172,6 +172,7 @@ OPS: Final = {
     "layer_row": "row of its layer",
     "parent_rows": "rows of its parents, per use",
     "child_rows": "rows of its children, each once",
+    "origin_row": "row of the op whose value it shows: an output's, a buffer version's; its own where that is none",
     "call_row": "row of the innermost module call, the root's included",
     "param_rows": "rows of the parameters it took",
     "buffer_row": "row of its buffer",

@@ -49,7 +49,9 @@ def reason(reasons: Reasons, absence: Absence) -> str:
 
 
 def text(reasons: Reasons, absence: Absence) -> str:
-    return f"{subject(reasons, absence)} has no gradient: {SAID[absence.cut.reason](reasons, absence)}"
+    only = reasons.flow.only
+    asked = "" if only is None else f" of backward pass {only + 1}"
+    return f"{subject(reasons, absence)} has no gradient{asked}: {SAID[absence.cut.reason](reasons, absence)}"
 
 
 def of_itself(absence: Absence) -> bool:
@@ -103,6 +105,11 @@ def during(what: str) -> One:
     return lambda reasons, absence: what.format(absence.cut.number + 1)
 
 
+def not_upstream(reasons: Reasons, absence: Absence) -> str:
+    what = "no loss of a recorded backward pass was" if reasons.flow.only is None else "what that began with was not"
+    return f"{what} made from it"
+
+
 def always(what: str) -> One:
     return lambda reasons, absence: what
 
@@ -112,7 +119,7 @@ SAID: Final[dict[Reason, One]] = {
     "detached": detached,
     "frozen": frozen,
     "never called": always("no op took it"),
-    "not upstream of the loss": always("no loss of a recorded backward pass was made from it"),
+    "not upstream of the loss": not_upstream,
     "not differentiable": not_differentiable,
     "graph freed": during("backward pass {} met a graph that an earlier one had freed"),
     "not saved by policy": during("backward pass {} was not asked to keep it"),

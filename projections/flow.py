@@ -38,9 +38,11 @@ class Passed:
 
     Args:
         forward: The capture.
+        only: The one pass that is asked about, from 0; None for all together.
     """
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Forward, only: int | None = None) -> None:
+        self.only: Final = only
         self.forward: Final = forward
         self.autograd: Final = forward.autograd
         self.arrivals: Final = forward.arrivals
@@ -49,10 +51,17 @@ class Passed:
     # -- what is asked
 
     def has_gradient(self, row: int) -> bool:
-        return self.has_passes and self.forward.origin(row) in self.forward.gradients.of_op
+        return self.has_passes and self.is_any(self.forward.gradients.of_op.get(self.forward.origin(row), ()))
 
     def has_increment(self, parameter: int) -> bool:
-        return self.has_passes and parameter in self.forward.gradients.of_param
+        return self.has_passes and self.is_any(self.forward.gradients.of_param.get(parameter, ()))
+
+    def is_any(self, records: Sequence[int]) -> bool:
+        """Whether some of a thing's records are of what is asked about."""
+        if self.only is None:
+            return bool(records)
+        owned = self.forward.gradients.owned
+        return any(self.autograd.gradient_fact(owned[record].gradient, 1) == self.only for record in records)
 
     def met(self, row: int) -> Met:
         if not self.has_passes:
@@ -76,11 +85,16 @@ class Passed:
             return Met("arrived", number)
         whole, ended, partial = (self.leads[kind].get(place, NOWHERE) for kind in ("whole", "ended", "partial"))
         number = max(whole, ended, partial)
-        if number != NOWHERE and self.autograd.fires_of.length(place[0]):
+        if number != NOWHERE and self.fires(place[0]):
             return self.withheld(place, number)
         if whole == NOWHERE and ended != NOWHERE:
             return self.ended(ended)
         return UNMET if number == NOWHERE else Met("unasked", number)
+
+    def fires(self, node: int) -> bool:
+        if self.only is None:
+            return self.autograd.fires_of.length(node) > 0
+        return any(self.autograd.fire_passes[fire] == self.only for fire in self.autograd.fires_of[node])
 
     @cached_property
     def leaves(self) -> dict[int, int]:
@@ -91,7 +105,7 @@ class Passed:
     def came(self) -> dict[Place, int]:
         """The places that edges lead to, or that are named, at which a gradient came; and a pass in which one did."""
         wanted = (*self.places, *self.arrivals.observed)
-        found = ((place, self.arrivals.first_at(place)) for place in dict.fromkeys(wanted))
+        found = ((place, self.arrivals.first_at(place, self.only)) for place in dict.fromkeys(wanted))
         return {place: number for place, number in found if number != NOWHERE}
 
     @cached_property
@@ -131,7 +145,7 @@ class Passed:
         """By kind of pass, the places that one of them leads to, and the first that does."""
         made: dict[Kind, dict[Place, int]] = {"whole": {}, "ended": {}, "partial": {}}
         seen: dict[Kind, set[int]] = {"whole": set(), "ended": set(), "partial": set()}
-        for number in range(self.autograd.num_passes):
+        for number in range(self.autograd.num_passes) if self.only is None else (self.only,):
             kind = self.kind(number)
             self.follow(number, made[kind], seen[kind])
         return made

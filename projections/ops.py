@@ -831,6 +831,7 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "layer_row": lambda forward: forward.groups.layer,
     "parent_rows": parent_rows,
     "child_rows": child_rows,
+    "origin_row": per_row(lambda forward, row: forward.origin(row)),
     "call_row": call_column,
     "param_rows": of_classes(lambda forward: forward.param_classes, param_rows),
     "buffer_row": only_buffers(buffer_row, NOWHERE),

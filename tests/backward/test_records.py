@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import torchlens as tl
 from tests.backward.by_hand import Hand, small_model
@@ -220,6 +221,26 @@ def test_a_gradient_that_was_not_kept_says_why(twice: tl.Trace) -> None:
     assert caught.value.code == "gradient_not_saved"
     with pytest.raises(KeyError):
         first.autograd.grad_for(bwd=3)
+
+
+class Halves(nn.Module):
+    """Of whose two results each pass may be of one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x * 2).split(2)
+
+
+def test_a_pass_that_gave_another_result_its_gradient_says_that_none_came() -> None:
+    trace = tl.trace(Halves(), torch.ones(4, requires_grad=True), capture=tl.CaptureOptions(save_grads=True))
+    first, second = trace.output
+    trace.backward(first.sum(), retain_graph=True)
+    trace.backward(second.sum())
+    for op, others, bwd in ((trace.ops["split_1_2"], 1, 2), (trace.ops["output_1"], 1, 2)):
+        with pytest.raises(PayloadUnavailableError, match=f"of backward pass {bwd}: what that began with") as caught:
+            op.autograd.grad_for(bwd=bwd)
+        assert caught.value.fields["reason"] == "not upstream of the loss"
+        assert f"passes {others}" in caught.value.remedy
+        assert op.autograd.grad_for(bwd=others).shape == (2,)
 
 
 def test_a_refused_gradient_says_what_was_asked_of_the_pass(trace: tl.Trace) -> None:

@@ -248,6 +248,15 @@ def test_a_gradient_that_came_and_was_not_kept_was_not_in_the_policy() -> None:
     assert reason(trace, "right.weight") == "not upstream of the loss"
 
 
+def test_of_the_only_pass_is_said_what_is_said_of_all() -> None:
+    trace = branches(save_grads="relu_1_2")
+    trace.backward(trace.output[0].sum())
+    whole, of_pass = trace.tables.explanations, trace.tables.explanations_of_pass(0)
+    for name in ("subject", "reason", "at", "pass_index"):
+        assert list(of_pass.column(name)) == list(whole.column(name))
+    assert "of backward pass 1: " in of_pass.value("text", 0)
+
+
 def test_torch_autograd_grad_adds_nothing_to_parameters_and_comes_no_further_than_asked() -> None:
     trace = branches()
     relu = trace["relu_1_2"].autograd.grad_fn_handle

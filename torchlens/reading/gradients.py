@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError, PayloadUnavailableError
 from torchlens.printable import amount
 from torchlens.quantities import Duration
@@ -65,8 +66,7 @@ def gradients_read(op: Owner) -> Gradients:
     """What an op's gradient is read from: its own records, and for an output those of the op whose tensor it is."""
     rows: Sequence[int] = op.read("gradient_rows")
     if op.read("is_output"):
-        shown = op.read("parent_rows")
-        rows = op.trace.table("ops").value("gradient_rows", shown[0]) if shown else ()
+        rows = op.trace.table("ops").value("gradient_rows", op.read("origin_row"))
     return gradients_of(op.trace, rows, op.read("label"))
 
 
@@ -95,9 +95,8 @@ def only_gradient(op: Owner) -> Any:
 def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
     """The refusal of a gradient that there is not, of any pass or of one, with why."""
     label = op.read("label")
-    found = None if op.read("is_orphan") else explain(op.trace, op)
-    problem, reason, number = why_none(op, bwd) if found is None else (found.text, found.reason, found.pass_index)
-    if op.read("is_orphan"):
+    text, reason, number = why_none(op, bwd)
+    if reason is None:
         remedy = "read what arrived at its node: op.autograd.grad_fn.calls[0].grad_outputs"
     elif reason == "no backward yet":
         remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
@@ -105,21 +104,25 @@ def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
         policies = op.trace.table("backward_passes").column("save_grads_policy")
         ran_with = "" if number is None else f"; that one had save_grads={policies[number - 1]}"
         remedy = f"run a backward with save_grads=True, or with a selector that matches it{ran_with}"
+    elif records := gradients_read(op):
+        remedy = f"it has gradients of backward passes {listed(records.column('backward_pass_index'))}"
     else:
         remedy = f"trace.autograd.explain({label!r}) gives the reason as a record, with the line where the path was cut"
     return PayloadUnavailableError(
-        code="gradient_not_saved", problem=problem, remedy=remedy, label=label, reason=reason, count=0
+        code="gradient_not_saved", problem=text, remedy=remedy, label=label, reason=reason, count=0
     )
 
 
 def why_none(op: Owner, bwd: int | None) -> tuple[str, str | None, int | None]:
-    """Why an op has no gradient of a pass, though of another; or why it has none at all, on an island."""
-    label, node = op.read("label"), OpAutograd(op).grad_fn
-    if bwd is None or op.read("is_orphan"):
-        return f"{label} is on an island, and of ops there no gradient is recorded", None, None
-    if node is None or not node.calls.rows_of_pass(bwd):
-        return f"{label} has no gradient of backward pass {bwd}: that did not come to it", None, bwd
-    return f"{label} has no gradient of backward pass {bwd}: it was not kept", "not saved by policy", bwd
+    """Why an op has no gradient, of any pass or of one, from 1: in words, the reason, and the pass that is it."""
+    if op.read("is_orphan"):
+        return f"{op.read('label')} is on an island, and of ops there no gradient is recorded", None, None
+    tables = op.trace.tables
+    found = op.trace.table("explanations") if bwd is None else tables.explanations_of_pass(bwd - 1)
+    with over_events():
+        row = found.context.place(op.row, is_param=False)
+        assert row is not None  # there is no gradient
+        return found.value("text", row), found.value("reason", row), found.value("pass_index", row)
 
 
 class OpAutograd:
