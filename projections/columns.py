@@ -165,6 +165,7 @@ OPS: Final = {
     "grad_slot": "output number on that node",
     "num_saved_grads": "number of its saved gradients; an output has none of its own",
     "has_grad": "whether there are any",
+    "save_grads": "the capture was asked for the gradients of all ops, or has one of this",
     "grad_shape": "shape of the first one; None without one",
     "grad_dtype": "dtype of the first one; None without one",
     "gradient_memory": "bytes of them",
@@ -275,6 +276,7 @@ LAYERS: Final = {
     "num_autograd_tensors": "of its first pass",
     "total_autograd_memory": "bytes kept for the backward of all passes, each memory once; None where none is known",
     "has_grad": "some pass has a saved gradient",
+    "save_grads": "the capture was asked for the gradients of all ops, or has one of some pass",
     "total_gradient_memory": "bytes of the saved gradients, over passes",
     "total_func_duration": "seconds over passes",
     "is_scalar_bool": "of its first pass",
@@ -767,6 +769,8 @@ CAPTURE: Final = {
     "ended_event": "number of the event that ended the forward; None before it",
     "has_backward_pass": "some backward pass was recorded",
     "num_backward_passes": "number of backward passes",
+    "num_failed_backward_passes": "of those the ones whose status is error",
+    "backward_duration": "seconds of those that began in no other; None where none has an end",
     "num_grad_fns": "autograd nodes that they found or made",
     "num_grad_fns_with_op": "of those the ones that differentiate an op",
     "num_grad_fns_without_op": "the others",
@@ -874,6 +878,7 @@ OCCASION: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
                 "capture_duration",
                 "func_calls_duration",
                 "overhead_duration",
+                "backward_duration",
             )
         ),
     }

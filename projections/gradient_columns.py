@@ -124,9 +124,16 @@ def has_nodes(forward: Forward) -> bool:
     return len(forward.autograd) > 0
 
 
+def save_grads(forward: Forward) -> Column:
+    if dict(forward.course.options).get("save_grads") is True:
+        return Picked([True], Classes.by([None] * len(forward)))
+    return OPS["has_grad"](forward)
+
+
 OPS: Final[Mapping[str, Maker[Forward]]] = {
     "num_saved_grads": where_passes(has_gradients, lambda forward, row: len(records_of(forward, row)), 0),
     "has_grad": where_passes(has_gradients, lambda forward, row: bool(records_of(forward, row)), False),
+    "save_grads": save_grads,
     "grad_shape": where_passes(
         has_gradients, of_first(lambda forward, gradient: forward.autograd.like(gradient)[0]), None
     ),

@@ -1430,8 +1430,9 @@ def memory_of_gradients_adds_up(tables: CaptureTables) -> Breaches:
     yield from unequal(
         layers, "layer_label", "total_gradient_memory", (sum(picked(sizes, rows)) for rows in layers.column("op_rows"))
     )
-    flags = (any(picked(ops.column("has_grad"), rows)) for rows in layers.column("op_rows"))
-    yield from unequal(layers, "layer_label", "has_grad", flags)
+    for name in ("has_grad", "save_grads"):
+        flags = (any(picked(ops.column(name), rows)) for rows in layers.column("op_rows"))
+        yield from unequal(layers, "layer_label", name, flags)
     outputs = calls.column("output_op_rows")
     yield from unequal(calls, "call_label", "output_gradient_memory", (sum(picked(sizes, rows)) for rows in outputs))
     inside = (
@@ -1460,6 +1461,11 @@ def backward_counts_add_up(tables: CaptureTables) -> Breaches:
     nodes, ops = tables.grad_fns, tables.ops
     yield from fact_is(tables, "num_backward_passes", len(tables.backward_passes))
     yield from fact_is(tables, "has_backward_pass", len(tables.backward_passes) > 0)
+    passes = tables.backward_passes
+    yield from fact_is(tables, "num_failed_backward_passes", list(passes.column("status")).count("error"))
+    timed = zip(passes.column("duration"), passes.column("outer_context"), strict=True)
+    times = [time for time, around in timed if around is None and time is not None]
+    yield from fact_is(tables, "backward_duration", sum(times) if times else None)
     yield from fact_is(tables, "num_grad_fns", len(nodes))
     with_op = sum(map(bool, nodes.column("has_op")))
     yield from fact_is(tables, "num_grad_fns_with_op", with_op)

@@ -282,6 +282,7 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     "num_autograd_tensors": first_pass("num_autograd_tensors"),
     "total_autograd_memory": saved.of_passes,
     "has_grad": over_passes("has_grad", any),
+    "save_grads": over_passes("save_grads", any),
     "total_gradient_memory": over_passes("gradient_memory", total),
     "total_func_duration": over_passes("func_duration", total),
     "is_scalar_bool": first_pass("is_scalar_bool"),

@@ -271,9 +271,22 @@ def with_op(forward: Forward) -> int:
     return sum([op != NOWHERE for op in forward.pairing.op_of]) if len(forward.autograd) else 0
 
 
+def time_of_all(forward: Forward) -> float | None:
+    """Seconds of the passes that began in no other; None where none of these has an end that was told."""
+    outermost = (number for number in range(forward.autograd.num_passes) if outer_row(forward, number) == NOWHERE)
+    times = [time for number in outermost if (time := duration(forward, number)) is not None]
+    return sum(times) if times else None
+
+
+def failures(forward: Forward) -> int:
+    return sum([status(forward, number) == "error" for number in range(forward.autograd.num_passes)])
+
+
 CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "has_backward_pass": fact(lambda forward: forward.autograd.num_passes > 0),
     "num_backward_passes": fact(lambda forward: forward.autograd.num_passes),
+    "num_failed_backward_passes": fact(failures),
+    "backward_duration": fact(time_of_all),
     "num_grad_fns": fact(lambda forward: len(forward.autograd)),
     "num_grad_fns_with_op": fact(with_op),
     "num_grad_fns_without_op": fact(lambda forward: len(forward.autograd) - with_op(forward)),

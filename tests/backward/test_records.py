@@ -509,6 +509,37 @@ def test_a_summary_tells_of_backward_passes_where_there_are_any(trace: tl.Trace)
     assert line.endswith("gradients of 3 ops, 28 B kept")
 
 
+def test_the_time_of_all_passes_counts_what_ran_inside_another_once() -> None:
+    class Again(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            inner.backward(retain_graph=True)
+            return grads[0]
+
+    class Looped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner = self.fc(x)
+            made: torch.Tensor = Again.apply(self.inner)
+            return made
+
+    model = Looped()
+    trace = tl.trace(model, torch.ones(1, 2))
+    inner = model.inner.sum()
+    trace.backward(trace.output.sum(), retain_graph=True)
+    passes = trace.autograd.backward_passes
+    assert [one.outer_context for one in passes] == [None, 1]
+    assert trace.tables.fact("backward_duration") == passes[0].duration
+    assert f"2 passes, {len(trace.autograd.grad_fn_calls)} firings, {passes[0].duration};" in trace.summary()
+
+
 def test_every_field_of_a_backward_record_reads(twice: tl.Trace) -> None:
     autograd = twice.autograd
     collections: tuple[Any, ...] = (autograd.backward_passes, autograd.grad_fns, autograd.grad_fn_calls)

@@ -34,7 +34,6 @@ __all__ = [
     "TraceAutograd",
     "gradients_of",
     "gradients_read",
-    "keeps_all_gradients",
     "only_gradient",
 ]
 
@@ -55,11 +54,6 @@ class Owner(Protocol):
     def read(self, column: str) -> Any:
         """The value of one column."""
         ...
-
-
-def keeps_all_gradients(trace: View) -> bool:
-    """Whether the capture was asked to keep the gradients of all ops, unless a pass is asked otherwise."""
-    return dict(trace.tables.fact("options")).get("save_grads") is True
 
 
 def gradients_read(op: Owner) -> Gradients:

@@ -24,7 +24,6 @@ from torchlens.reading.gradients import (
     OpAutograd,
     gradients_of,
     gradients_read,
-    keeps_all_gradients,
     only_gradient,
 )
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
@@ -298,6 +297,9 @@ class Op(Record):
 
     # gradients
     has_grad = Field[bool]("Whether a gradient of it was saved; an output has none of its own.")
+    save_grads = Field[bool](
+        "Whether its gradients are kept: the capture was asked for those of all ops, or one of it was kept."
+    )
     num_saved_grads = Field[int]("How many were.")
     grad_shape = Field[tuple[int, ...] | None]("Shape of the first; None without one.")
     grad_dtype = Field[Any]("Element type of the first, a ``torch.dtype``; None without one.", torch_dtype)
@@ -403,11 +405,6 @@ class Op(Record):
         """The same; None where it is refused."""
         records = gradients_read(self)
         return records[0].grad if len(records) == 1 else None
-
-    @property
-    def save_grads(self) -> bool:
-        """Whether its gradients are kept: the capture was asked for those of all ops, or one of it was kept."""
-        return keeps_all_gradients(self.trace) or self.has_grad
 
     @property
     def autograd(self) -> OpAutograd:
@@ -608,16 +605,14 @@ class Layer(Record):
     func_rng_states = PassField[dict[str, Any]]("States of torch's generators before its only op.")
     grad = PassField[Any]("The only saved gradient of its only op.")
     has_grad = PassField[bool]("Whether a gradient of its only op was saved.")
+    save_grads = Field[bool](
+        "Whether its gradients are kept: the capture was asked for those of all ops, or one of some pass was kept."
+    )
 
     @property
     def func(self) -> Any:
         """The function of its passes; None where none ran, and outside the process that captured."""
         return self.ops[0].func
-
-    @property
-    def save_grads(self) -> bool:
-        """Whether its gradients are kept: the capture was asked for those of all ops, or one of some pass was kept."""
-        return keeps_all_gradients(self.trace) or self.read("has_grad")
 
     @property
     def ops(self) -> OpAccessor[Op]:

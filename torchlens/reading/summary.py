@@ -217,13 +217,12 @@ def work(tables: CaptureTables) -> str:
 
 def backward(tables: CaptureTables, passes: int) -> str:
     """Backward passes, how often a node fired in them, what was kept, and those that failed."""
-    fact, stati = tables.fact, tables.backward_passes.column("status")
-    failed = sum(status == "error" for status in stati)
+    fact = tables.fact
+    failed, time = fact("num_failed_backward_passes"), fact("backward_duration")
     parts = [f"{amount(passes, 'pass')}{f' ({failed} failed)' if failed else ''}"]
     parts.append(amount(fact("num_grad_fn_calls"), "firing"))
-    times = [time for time in tables.backward_passes.column("duration") if time is not None]
-    if times:
-        parts.append(str(Duration(sum(times))))
+    if time is not None:
+        parts.append(str(Duration(time)))
     ops = len(fact("saved_grad_rows"))
     return f"{', '.join(parts)}; gradients of {amount(ops, 'op')}, {Bytes(fact('saved_gradient_memory'))} kept"
 
