@@ -5,7 +5,7 @@ Gives  one row per pass, per node, per firing and per observed gradient, as flat
 Rule   what a pass tells names passes and nodes that were told before; a pass closes in the order of its machine. What
        breaks that is refused.
 Note   hooks on other threads may run when a pass is closed already: what is observed then counts.
-Not    labels and orders (node_order.py), or whose gradient it is (pairing.py).
+Not    labels (autograd.py) and their order (node_order.py), or whose gradient it is (pairing.py, gradients.py).
 """
 
 from __future__ import annotations

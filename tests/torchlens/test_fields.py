@@ -12,8 +12,8 @@ from torch import nn
 
 import torchlens as tl
 from torchlens.reading import tabular
+from torchlens.reading.autograd import OpAutograd, TraceAutograd
 from torchlens.reading.facade import RECORDS
-from torchlens.reading.gradients import OpAutograd, TraceAutograd
 from torchlens.reading.records import PassField
 
 FIELDS: dict[str, str] = {

@@ -67,8 +67,16 @@ class BackwardPass(Record):
     raised_in = Field[str | None]("Label of the node that ran then; None where that is not known.")
     incomplete_reason = Field[str | None]("What kept the rest of it from being recorded; None where all is.")
     is_cut = Field[bool]("Whether the graph goes on beyond the nodes that were found.")
-    duration = Field[Duration | None]("From its beginning to its end; None where that was not told.", Duration)
-    peak_memory = Field[Bytes | None]("Bytes allocated beside what was before; None without an accelerator.", Bytes)
+    duration = Field[Duration | None](
+        "From its beginning to its end, or to that of its last firing where only something later (``sync_point``)"
+        " showed that it was over; None where neither is known.",
+        Duration,
+    )
+    peak_memory = Field[Bytes | None](
+        "Most bytes allocated beside what was before; None without an accelerator, and where the process had more at"
+        " some time before.",
+        Bytes,
+    )
     thread = Field[str]("Name of the thread that asked for it.")
     timestamp = Field[float | None]("When it began, in seconds since the epoch.")
 

@@ -1,4 +1,4 @@
-"""The typed collections of the backward: passes, autograd nodes, their firings, and saved gradients.
+"""The typed collections of the backward: passes, autograd nodes, their firings, and gradients.
 
 They are accessors as those of the forward are. Positions count from 0; passes, and what follows a colon, from 1.
 """
@@ -120,7 +120,7 @@ class BackwardPassAccessor(Numbered[R]):
 
 
 class GradientAccessor(Numbered[R]):
-    """The gradients of one thing that were saved, in order of their passes."""
+    """The saved gradients of an op, or what was added to that of a parameter, saved or not, by pass."""
 
     table_name = "gradients"
 

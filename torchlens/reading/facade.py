@@ -43,6 +43,7 @@ from torchlens.reading.accessors import (
     OrphanAccessor,
     ParamAccessor,
 )
+from torchlens.reading.autograd import TraceAutograd
 from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall, GradientRecord
 from torchlens.reading.calls_made import Failure, failure_of
 from torchlens.reading.conditionals import Conditional
@@ -50,7 +51,6 @@ from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.given import Given
 from torchlens.reading.gradient_sites import resolve_gradients
-from torchlens.reading.gradients import TraceAutograd
 from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of, unstored_rows
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.lookup import Found

@@ -378,7 +378,7 @@ class Recording(Sequence[RecordedActivation]):
         retain_graph: bool | None = None,
         create_graph: bool = False,
     ) -> Recording:
-        """Run ``loss.backward()`` and record it as a backward pass; the gradients it keeps join ``grad_records``.
+        """Run ``loss.backward()`` and record it as a backward pass; its gradients join ``grad_records``.
 
         Args:
             loss: A tensor made of ``output`` or of recorded activations.
@@ -423,7 +423,8 @@ class Recording(Sequence[RecordedActivation]):
 
     @property
     def grad_records(self) -> tuple[GradientRecord, ...]:
-        """The kept gradients, of parameters too, in the order in which they passed."""
+        """Kept gradients of ops, and what was added to those of parameters, kept or not (``.is_saved``), in the order
+        in which they passed."""
         return tuple(GradientRecord(self._trace, row) for row in range(len(self._trace.table("gradients"))))
 
     def grad_by_label(self, label: str) -> list[GradientRecord]:

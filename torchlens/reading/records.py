@@ -17,15 +17,15 @@ from torchlens.errors import AmbiguousReadError, IndexOutOfRange, PayloadUnavail
 from torchlens.printable import amount
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 from torchlens.reading.accessors import BufferAccessor, LayerAccessor, ModuleCallAccessor, OpAccessor, ParamAccessor
-from torchlens.reading.fields import Field, Record, pass_through
-from torchlens.reading.given import Given, kept_arguments
-from torchlens.reading.gradients import (
+from torchlens.reading.autograd import (
     Gradients,
     OpAutograd,
     gradients_of,
     gradients_read,
     only_gradient,
 )
+from torchlens.reading.fields import Field, Record, pass_through
+from torchlens.reading.given import Given, kept_arguments
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
 from torchlens.reading.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.reading.view import View
