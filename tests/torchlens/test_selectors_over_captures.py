@@ -59,6 +59,11 @@ class Writes(nn.Module):
         return y
 
 
+def written(x: Tensor) -> Tensor:
+    x[:, :2].mul_(0.5)
+    return x
+
+
 STEPS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "fc": lambda self, x: self.fc(x),
     "alias": lambda self, x: self.alias(x),
@@ -73,6 +78,7 @@ STEPS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "chunk": lambda self, x: torch.cat(x.chunk(2, 1)[::-1], 1),
     "max": lambda self, x: x + x.max(1, keepdim=True).values,
     "loop": lambda self, x: sum((torch.tanh(x) * k for k in range(3)), x),
+    "written": lambda self, x: self.same(written(x * 1)),
     "relu_": lambda self, x: torch.relu_(x * 1),
     "dead": lambda self, x: (self.fc(torch.ones(1, 4)), torch.ones(3).sum(), x)[2],
     "view": lambda self, x: x.view(-1, 2, 2).transpose(1, 2).reshape(-1, 4),
@@ -215,6 +221,8 @@ def values_of(trace: tl.Trace, rows: Any) -> set[int]:
 @example(Built(("same", "wrapped"), "one"), ~tl.module("same"))
 @example(Built(("remembers", "fc", "remembers"), "one"), tl.module("remembers:2"))
 @example(Built((), "input"), tl.func("output"))
+@example(Built(("written",), "one"), tl.module("same"))
+@example(Built(("written",), "one"), tl.in_module("same"))
 def test_saving_by_a_selector_keeps_exactly_what_it_finds(model: Built, selector: Selector) -> None:
     keeps_what_it_finds(model, selector)
 

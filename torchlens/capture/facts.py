@@ -293,6 +293,8 @@ class FactsOfCapture:
 
     def reread(self, value: int, writer: int) -> None:
         """From now on ``value`` stands at the row that wrote its memory."""
+        if writer in self._shown:
+            self._shown[value] = self._shown[writer]
         if writer in self.of_value:
             self.of_value[value] = self.of_value[writer]
 

@@ -94,6 +94,7 @@ class Plan:
         "_facts_vary",
         "_known",
         "_question",
+        "_reread_now",
         "_rereads",
         "_runs_code",
         "_save",
@@ -135,6 +136,7 @@ class Plan:
             modules, buffers = (), ()
         self._known = FactsOfCapture(modules, tuple(buffers), later, remembers=remembers, looks_around=looks_around)
         self._by_module = None if selector is None or stop is not None else modules_alone(selector, self._known)
+        self._reread_now: dict[int, tuple[int, int]] = {}  # on leaving this call: what it was of, and who wrote that
         self._rereads: set[int] = set()  # values that no row shows: the call that wrote their memory has it
         self._stop = stop
         self._question = None if selector is None else functools.partial(asked, selector)
@@ -307,10 +309,24 @@ class Plan:
 
     # -- values as they are returned
 
-    def reread(self, value: int, writer: int) -> None:
-        """A tensor got a new number, since its memory was written by the call that made ``writer``."""
+    def reread(self, value: int, of: int, writer: int) -> None:
+        """A tensor, ``of`` before, got a new number, since its memory was written by the call that made ``writer``."""
         self._known.reread(value, writer)
         self._rereads.add(value)
+        self._reread_now[value] = of, writer
+
+    def given(self, given: list[int], writers: Sequence[int | None] | None) -> list[int]:
+        """The values that the call which is left was given; those read again on leaving it, if it did not write them.
+
+        Args:
+            given: The values that it was given.
+            writers: Who had written the memory of each last when it began.
+        """
+        again, self._reread_now = self._reread_now, {}
+        if not again or writers is None:
+            return given
+        before = set(zip(given, writers, strict=True))
+        return [*given, *[value for value, was in again.items() if was in before]]
 
     def passes_over(self, call: int) -> bool:
         """Whether nothing is to be done with what a module call returned."""

@@ -1304,7 +1304,7 @@ class Recorder:
         if len(pending) >= self._chunk:
             self._full()
         if self.plan.tracks_calls:
-            self._module_exit(number, call, result, inputs, outputs)
+            self._module_exit(number, call, result, inputs, writers, outputs)
         return result
 
     def pre_hooks_started(self, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[At, list[Tensor]]:
@@ -1317,20 +1317,29 @@ class Recorder:
         event = PreHooksStarted(module=number, args=template, kwargs=named, inputs=tuple(inputs), writers=writers)
         return self.writer.append(event, monotonic_ns()), tensors
 
-    def _module_exit(self, number: int, call: int, result: Any, inputs: list[int], outputs: tuple[int, ...]) -> None:
+    def _module_exit(
+        self,
+        number: int,
+        call: int,
+        result: Any,
+        inputs: list[int],
+        writers: tuple[int | None, ...] | None,
+        outputs: tuple[int, ...],
+    ) -> None:
         """Keeps what a module returned, or leaves the forward, where the request names the module."""
         plan = self.plan
         if plan.passes_over(call):
             return
         if number == 0:  # its results are outputs of the model, or, of a root that calls itself, no new rows
-            inputs = []
+            inputs, writers = [], None
         tensors: list[Tensor] = []
         encode(result, tensors.append)
         results = list(zip(outputs, tensors, strict=True))
         if plan.simple:
             plan.stop_with(inputs, outputs)
         else:
-            self._follow_returned(plan.left(self, call, inputs, results if call else ()))
+            given = plan.given(inputs, writers)
+            self._follow_returned(plan.left(self, call, given, results if call else ()))
         if self._chunk == 0:
             self._full()
         if plan.stopping is not None:
@@ -1408,7 +1417,7 @@ class Recorder:
             return value
         reread = self._label(tensor, storage)
         if not self.plan.simple:
-            self.plan.reread(reread, writer)
+            self.plan.reread(reread, value, writer)
         payload = self._payload(reread, tensor, storage, self.plan.everything)
         description = self._describe(tensor, storage, value, None, (), payload)
         self.note(ValueReread(value=Value(reread), of=Value(value), writer=Value(writer), description=description))
