@@ -88,6 +88,7 @@ CAPABILITIES: Final = (
     Capability("tensor_is_view", ("torch.Tensor._is_view",), "telling views of parameters"),
     Capability("storage_identity", ("torch.UntypedStorage._cdata",), "telling which tensors share memory"),
     Capability("sparse_values", ("torch.Tensor._values",), "looking for NaN in sparse tensors"),
+    Capability("rebuild_tensor", ("torch._tensor._rebuild_from_type_v2",), "copying tensors that have attributes"),
     Capability("make_subclass", ("torch.Tensor._make_subclass",), "knowing a tensor that gets another class"),
     Capability("negative_view", ("torch._neg_view",), "copying inputs that are negative views"),
     Capability(
@@ -95,6 +96,7 @@ CAPABILITIES: Final = (
         ("torch._C._functorch.is_functorch_wrapped_tensor",),
         "keeping out of function transforms",
     ),
+    Capability("batched_tensor", ("torch._C._functorch.is_legacy_batchedtensor",), "keeping out of batched gradients"),
     Capability(
         "jagged_tensor",
         ("torch.nested._internal.nested_tensor.NestedTensor",),
@@ -104,6 +106,27 @@ CAPABILITIES: Final = (
     # modes and autograd
     Capability("sequence_number", ("torch._C._autograd._get_sequence_nr",), "telling what the forward made unseen"),
     Capability("current_node", ("torch._C._current_autograd_node",), "telling which node runs in a backward"),
+    Capability("graph_task", ("torch._C._current_graph_task_id",), "telling runs of the autograd engine apart"),
+    Capability(
+        "engine_call",
+        ("torch.autograd._engine_run_backward", "torch.autograd.graph._engine_run_backward"),
+        "recording plain loss.backward() and torch.autograd.grad",
+        without="they are recorded as runs that nothing announced, with save_grads= or backward_ready=True",
+    ),
+    Capability(
+        "engine_callback",
+        ("torch.autograd.Variable._execution_engine.queue_callback",),
+        "telling the end of runs of scripted code and C++",
+        without="such a run ends with the next thing that is asked of its trace",
+    ),
+    Capability("gatherer", ("torch._C._functions.AccumulateGrad",), "telling which leaf a gradient is added to"),
+    Capability("function_node", ("torch._C._FunctionBase",), "telling nodes of Python functions"),
+    Capability(
+        "saved_tensor",
+        ("torch._C._autograd.SavedTensor.data",),
+        "measuring what autograd keeps",
+        without="measure_autograd_memory is refused",
+    ),
     Capability(
         "no_torch_function",
         ("torch._C.DisableTorchFunction", "torch._C.DisableTorchFunctionSubclass"),

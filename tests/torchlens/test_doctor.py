@@ -38,29 +38,71 @@ def test_it_reads_as_a_table() -> None:
     assert repr(tl.report.doctor()).startswith("<Doctor: ")
 
 
-def private_names() -> set[str]:
-    """The private names that ``compat`` reads of torch, as far as they are written out."""
+COMPAT: Final = ast.parse((ROOT / "torchlens" / "compat.py").read_text())
+
+
+def dotted(node: ast.AST) -> str | None:
+    """What an expression reads of torch, as a dotted path, by attribute or by ``getattr`` of a name that is written."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner, name = node.value, node.attr
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+        and isinstance(node.args[1], ast.Constant)
+    ):
+        owner, name = node.args[0], str(node.args[1].value)
+    else:
+        return None
+    above = dotted(owner)
+    return None if above is None else f"{above}.{name}"
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def private_paths() -> set[str]:
+    """The paths in torch that ``compat`` reads and that are private somewhere on the way."""
+    found = {path for node in ast.walk(COMPAT) if (path := dotted(node)) and path.startswith("torch.")}
+    private = {path for path in found if any(map(is_private, path.split(".")))}
+    return {path for path in private if not any(other.startswith(f"{path}.") for other in private)}
+
+
+def private_words() -> set[str]:
+    """The private names that it reads of anything, or writes out to read."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse((ROOT / "torchlens" / "compat.py").read_text())):
-        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+    for node in ast.walk(COMPAT):
+        if isinstance(node, ast.Attribute):
             found.add(node.attr)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
-            name = node.args[1]
-            if isinstance(name, ast.Constant) and str(name.value).startswith("_") and name.value[:2] != "__":
-                found.add(str(name.value))
-    return found
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            found.add(node.value)
+    return set(filter(is_private, found))
 
 
-OF_OBJECTS = frozenset(
-    "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _modules _parameters "
-    "_sequence_nr _qualified_op_name".split()
+OF_OBJECTS: Final = frozenset(
+    "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _modules _parameters"
+    " _state_dict_hooks _load_state_dict_pre_hooks _compiled_call_impl _orig_mod _torchdynamo_orig_callable"
+    " _sequence_nr _input_metadata _raw_saved_ _qualified_op_name".split()
 )
-"""What each module, node or operator has itself: there is no name in torch to look for."""
+"""What each module, function, node or operator has itself: there is no name in torch to look for."""
+
+
+def test_every_private_path_of_torch_that_is_used_is_looked_at() -> None:
+    looked_at = {path for capability in CAPABILITIES for path in capability.paths}
+    missed = {
+        path
+        for path in private_paths()
+        if not any(known == path or known.startswith(f"{path}.") for known in looked_at)
+    }
+    assert missed == set()
 
 
 def test_every_private_name_of_torch_that_is_used_is_looked_at() -> None:
     looked_at = {part for capability in CAPABILITIES for path in capability.paths for part in path.split(".")}
-    assert private_names() - looked_at - OF_OBJECTS == set()
+    assert private_words() - looked_at - OF_OBJECTS == set()
 
 
 MAY_NAME: Final = frozenset(
