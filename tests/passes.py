@@ -1,7 +1,7 @@
-"""Made-up backward passes behind a made-up capture, as a live diary would append them.
+"""Backward passes that hypothesis draws, behind a capture that it drew, as a live diary would append them.
 
-Gives  ``Passes``, which goes on with a capture that has settled: passes that nest, raise, run unannounced, make nodes
-       under ``create_graph``, or are left unfinished.
+Gives  ``DrawnPasses``, which goes on with a capture that has settled: passes that nest, raise, run unannounced, make
+       nodes under ``create_graph``, or are left unfinished.
 Rule   A node is numbered when it is first met, in the order of the walk, and told once; a pass's walk is told before
        any of its nodes fires; what a firing observed stands before it; what is nested stands within.
 """
@@ -88,7 +88,7 @@ class Pass:
 
 
 @attrs.define
-class Passes:
+class DrawnPasses:
     """Goes on with a capture that has settled."""
 
     building: Building

@@ -72,7 +72,7 @@ from journal.events import (
 from journal.events.base import At, Value
 from journal.events.template import HOLE, TUPLE
 from journal.protocol import Journal, StreamWriter
-from tests.passes import Passes
+from tests.passes import DrawnPasses
 
 T = TypeVar("T")
 
@@ -607,7 +607,7 @@ class Building:
     def backward(self) -> None:
         """Passes over what the forward left, the last of them maybe unfinished."""
         begun = len(self.events)
-        passes = Passes(self)
+        passes = DrawnPasses(self)
         for _ in range(self.draw(st.integers(1, 3))):
             if passes.graph:
                 passes.run()

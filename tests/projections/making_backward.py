@@ -1,17 +1,23 @@
-"""The same small language for backward passes, on the events of a forward that was made up before.
+"""The small language of ``making.py`` for backward passes: what a test says of a pass, as the events of a diary.
 
-    net = Passes(made)
-    with net.run("sum", ...) ...
+    passes = Passes(made.returns(value))
+    addmm = passes.node("AddmmBackward0", weight)
+    loss = passes.node("SumBackward0", addmm)
+    passes.run(loss)
 
-A node is given by its number, and is told with its class and the nodes behind it::
+``run`` is a whole pass, in which every node fires that the root leads to. Step by step::
 
-    net.open(loss)
-    net.find(loss, addmm)
-    net.fire(loss)
-    net.fire(addmm, kept=3)
-    net.close()
+    passes.open(loss)
+    passes.find(loss, addmm)
+    passes.enter()
+    passes.fire(loss)
+    passes.observe(addmm, payload=3)
+    passes.fire(addmm)
+    passes.close()
 
-Here ``loss = net.node("SumBackward0", addmm)``. Nodes of ops have the numbers that the forward gave them.
+Nodes of ops have the numbers that the forward gave them.
+
+Not    passes that hypothesis draws (tests/passes.py), or those behind a real capture (tests/backward/by_hand.py).
 """
 
 from __future__ import annotations
