@@ -25,7 +25,10 @@ FORBIDDEN = {
 }
 
 READ_SIDE = ("cli", "commands", "journals", "printable", "quantities", "reading")
-"""Files of torchlens that let people read records; they and ``torchlens/capture`` do not know each other."""
+"""Files of torchlens that let people read records; they and the write side do not know each other."""
+
+WRITE_SIDE = ("backward", "capture")
+"""Folders of torchlens that append events: of the forward, and of backward passes."""
 
 
 def module_name(path: Path) -> str:
@@ -74,12 +77,16 @@ def reached(starts: set[str]) -> set[str]:
     return seen
 
 
-def in_capture(name: str) -> bool:
-    return name.startswith("torchlens.capture")
+def is_in(name: str, parts: tuple[str, ...]) -> bool:
+    return any(name == f"torchlens.{part}" or name.startswith(f"torchlens.{part}.") for part in parts)
+
+
+def is_write_side(name: str) -> bool:
+    return is_in(name, WRITE_SIDE)
 
 
 def is_read_side(name: str) -> bool:
-    return any(name == f"torchlens.{part}" or name.startswith(f"torchlens.{part}.") for part in READ_SIDE)
+    return is_in(name, READ_SIDE)
 
 
 def test_the_three_packages_are_there() -> None:
@@ -105,16 +112,26 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(exc.args[1]))
 
 
-def test_capture_reaches_nothing_of_the_read_side() -> None:
-    starts = {name for name in MODULES if in_capture(name)}
-    assert starts
+def test_the_write_side_reaches_nothing_of_the_read_side() -> None:
+    starts = {name for name in MODULES if is_write_side(name)}
+    assert {name.split(".")[1] for name in starts} == set(WRITE_SIDE)
     assert not {name for name in reached(starts) if is_read_side(name)}
 
 
-def test_the_read_side_reaches_nothing_of_capture() -> None:
+def test_the_read_side_reaches_nothing_of_the_write_side() -> None:
     starts = {name for name in MODULES if is_read_side(name)}
     assert {name.split(".")[1] for name in starts} == set(READ_SIDE)
-    assert not {name for name in reached(starts) if in_capture(name)}
+    assert not {name for name in reached(starts) if is_write_side(name)}
+
+
+def test_neither_side_reaches_what_sees_both() -> None:
+    starts = {name for name in MODULES if is_write_side(name) or is_read_side(name)}
+    assert not {name for name in reached(starts) if is_in(name, ("api", "tracing"))}
+
+
+def test_capture_does_not_know_of_backward_passes() -> None:
+    starts = {name for name in MODULES if is_in(name, ("capture",))}
+    assert not {name for name in reached(starts) if is_in(name, ("backward",))}
 
 
 def test_an_import_hidden_in_a_function_or_under_type_checking_is_found(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from torchlens.reading.facade import Trace
 from torchlens.reading.failed import TraceCaptureError, TraceJournalError
 from torchlens.reading.recording import GradientsAsked, Recording
 from torchlens.tracing import driver
+from torchlens.tracing.choosing import policies_of
 from torchlens.tracing.left import error_of, stopped
 from torchlens.tracing.request import (
     Request,
@@ -366,7 +367,7 @@ def _follow_backwards(made: Trace, captured: driver.Captured, request: Request) 
         try:
             if request.options.backward_ready:
                 captured.backwards.require_possible(has_graph=captured.has_graph)
-            captured.backwards.follow(made, request.options.save_grads)
+            captured.backwards.follow(policies_of(made), request.options.save_grads)
         except TorchLensError as error:
             error.partial_trace = made
             return error

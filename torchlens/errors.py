@@ -105,6 +105,16 @@ class TraceCleanedUpError(TorchLensError, AttributeError):
     """The trace was cleaned up; nothing can be read from it any more."""
 
 
+def backward_not_requested() -> CaptureError:
+    """The refusal of a backward of a recording that was asked for none."""
+    return CaptureError(
+        code="recording_backward_not_requested",
+        problem="no backward was asked for when this forward was recorded, so none is followed",
+        remedy="record again with save_grads=, default_grad= or backward_ready=True; or call backward on the loss: "
+        "record.out is on the model's graph",
+    )
+
+
 class TorchLensWarning(Coded, UserWarning):
     """A warning with the same facts as an error: code, problem, remedy and fields."""
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens import turns
 from torchlens.capture import model as instrumented
 from torchlens.capture.wrap import Wrappers, wrappers
-from torchlens.tracing import turns
 from torchlens.undoing import undo
 
 NAMES = ("relu", "tanh", "add", "compile")

@@ -36,7 +36,7 @@ from journal.events import (
 from journal.events.backward import TensorLike
 from journal.lifecycle import PassStep
 from journal.protocol import StreamWriter
-from torchlens import compat
+from torchlens import compat, turns
 from torchlens.backward.closing import Pass, is_inside
 from torchlens.backward.hooks import Handle, Run, hook
 from torchlens.backward.making import made_by
@@ -47,7 +47,6 @@ from torchlens.copying import clone, copy_of
 from torchlens.errors import BackwardRefused, TorchLensError, message_of
 from torchlens.handles import release
 from torchlens.tensors import DTYPE_WORD
-from torchlens.tracing import turns
 
 __all__ = ["Asked", "Capture", "Diary", "Request", "like_of"]
 

@@ -22,14 +22,13 @@ from torch import Tensor
 
 from journal import JournalError
 from journal.lifecycle import PassStep
-from torchlens import collector, compat
+from torchlens import collector, compat, turns
 from torchlens.backward.closing import Pass
 from torchlens.backward.diary import Asked, Diary, Request, like_of
 from torchlens.backward.making import Makers, are_noted, given_nodes
 from torchlens.backward.walking import Edge, Walk, own_part
 from torchlens.copying import past_copies
 from torchlens.errors import BackwardRefused
-from torchlens.tracing import turns
 
 __all__ = ["abandon", "arm", "asking", "disarm", "not_connected"]
 

@@ -9,20 +9,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from weakref import ref
 
 from torch import Tensor
 
 from journal.events import Trigger
 from torchlens import compat
 from torchlens.backward import engine
-from torchlens.backward.choosing import policy_of
 from torchlens.backward.diary import Asked, Capture, Diary
-from torchlens.backward.policy import NOTHING
+from torchlens.backward.policy import NOTHING, Policy
 from torchlens.capture.places import calling, frame_at
-from torchlens.errors import BackwardRefused, ConfigurationError
-from torchlens.reading.facade import Trace
-from torchlens.reading.recording import backward_not_requested
+from torchlens.errors import BackwardRefused, ConfigurationError, backward_not_requested
 
 __all__ = ["Backwards"]
 
@@ -41,24 +37,24 @@ class Backwards:
         self.without_graph = without_graph
         self.is_wanted = is_wanted
         self.diary: Diary | None = None
-        self.trace: Callable[[], Trace | None] = lambda: None
+        self.policy_of: Callable[[Any], Policy] = lambda asked: NOTHING  # until ``follow``
         if capture.nodes and is_wanted:
             self.diary = Diary(capture, NOTHING, is_standing=is_standing)
             engine.arm(self.diary)
 
-    def follow(self, trace: Trace, save_grads: Any) -> None:
+    def follow(self, policy_of: Callable[[Any], Policy], save_grads: Any) -> None:
         """Keep gradients as asked, from now on and unless a verb says otherwise.
 
         Args:
-            trace: The trace of the capture, whose ops the request names.
+            policy_of: Makes a policy of what ``save_grads=`` was given, in the finished forward.
             save_grads: As in ``CaptureOptions``.
 
         Raises:
             TorchLensError: What ``policy_of`` raises.
         """
-        self.trace = ref(trace)
+        self.policy_of = policy_of
         if self.diary is not None:
-            self.diary.policy = policy_of(save_grads, trace)
+            self.diary.policy = policy_of(save_grads)
 
     def require_possible(self, *, has_graph: bool) -> None:
         """Refuse, as ``backward`` would, where no loss can be connected to the capture.
@@ -116,8 +112,7 @@ class Backwards:
 
     def _asked(self, trigger: Trigger, save_grads: Any) -> Asked:
         """What is said of the runs to come: by which verb they are asked for, where, and what is kept."""
-        trace = self.trace()
-        policy = None if save_grads is None or trace is None else policy_of(save_grads, trace)
+        policy = None if save_grads is None else self.policy_of(save_grads)
         frame = calling()
         return Asked(trigger, None if frame is None else frame_at(frame.f_code, frame.f_lasti), policy)
 

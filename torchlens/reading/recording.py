@@ -14,7 +14,13 @@ import attrs
 
 from projections.vocabulary import ROOT
 from torchlens import collector
-from torchlens.errors import AmbiguousOpLookupError, CaptureError, LookupRefused, PayloadUnavailableError
+from torchlens.errors import (
+    AmbiguousOpLookupError,
+    CaptureError,
+    LookupRefused,
+    PayloadUnavailableError,
+    backward_not_requested,
+)
 from torchlens.options import require_switch
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
@@ -138,15 +144,6 @@ class GradientsAsked:
     def of_pass(self, save_grads: Any, default_grad: bool | None) -> Any:
         """What a pass keeps that is asked so; None for what stands."""
         return default_grad if save_grads is None and self.save_grads is None else save_grads
-
-
-def backward_not_requested() -> CaptureError:
-    return CaptureError(
-        code="recording_backward_not_requested",
-        problem="no backward was asked for when this forward was recorded, so none is followed",
-        remedy="record again with save_grads=, default_grad= or backward_ready=True; or call backward on the loss: "
-        "record.out is on the model's graph",
-    )
 
 
 class Recording(Sequence[RecordedActivation]):

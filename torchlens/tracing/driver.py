@@ -42,7 +42,7 @@ from journal.events import (
 )
 from journal.protocol import Journal, StreamWriter
 from projections.selector import Selector
-from torchlens import collector, compat
+from torchlens import collector, compat, turns
 from torchlens.backward.diary import Capture
 from torchlens.backward.triggers import Backwards
 from torchlens.capture import wrap
@@ -67,7 +67,6 @@ from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
 from torchlens.reading.facade import Trace
 from torchlens.reading.records import Op
-from torchlens.tracing import turns
 from torchlens.tracing.left import Why, class_of, problem_of
 from torchlens.tracing.request import Request
 from torchlens.tracing.requested import unmatched

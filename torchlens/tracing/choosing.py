@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
+from weakref import ref
 
 import attrs
 
@@ -32,7 +33,7 @@ from torchlens.reading.source import StreamSource
 from torchlens.tracing.request import gradients_of, text_of
 from torchlens.tracing.requested import unmatched
 
-__all__ = ["Choice", "Chosen", "policy_of"]
+__all__ = ["Choice", "Chosen", "policies_of", "policy_of"]
 
 
 class Choice:
@@ -147,6 +148,17 @@ class Chosen(Policy):
         at = self._choice.at
         kept = ((node[0], at(node, labels.get(node[0], ""), pass_number + 1)) for node in nodes)
         return {number: one for number, one in kept if one is not None}
+
+
+def policies_of(trace: Trace) -> Callable[[Any], Policy]:
+    """What makes a policy of a request, for one capture, whose trace it does not hold."""
+    held = ref(trace)
+
+    def policy(asked: Any) -> Policy:
+        trace = held()
+        return NOTHING if trace is None else policy_of(asked, trace)
+
+    return policy
 
 
 def policy_of(asked: Any, trace: Trace) -> Policy:
