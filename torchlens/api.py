@@ -361,7 +361,7 @@ def _captured(held: Journal, request: Request) -> driver.Captured:
 def _follow_backwards(made: Trace, captured: driver.Captured, request: Request) -> TorchLensError | None:
     """Have the trace know of its backward passes, and what they hold let go of with it; what was asked of them may be
     refused."""
-    made.diary = captured.backwards
+    made.backwards = captured.backwards
     if captured.backwards is not None:
         weakref.finalize(made, captured.backwards.abandon).atexit = False
         try:

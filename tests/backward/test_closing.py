@@ -22,7 +22,7 @@ from tests.backward.observing import events_of, names, require_closed_in_order, 
 from torchlens import compat
 from torchlens.backward.closing import Pass
 from torchlens.backward.diary import Diary
-from torchlens.backward.hooks import Run
+from torchlens.backward.hooks import Tape
 from torchlens.backward.policy import NOTHING
 from torchlens.backward.triggers import Backwards
 
@@ -76,8 +76,8 @@ class Kept:
 
 def made_pass() -> tuple[Pass, Kept]:
     kept = Kept()
-    run = Run(0, [], 256, lambda: None, lambda run, gradient: None, NOTHING)
-    return Pass(run, kept, At(0), "implicit", None), kept  # type: ignore[arg-type]  # as much of one as is used
+    tape = Tape(0, [], 256, lambda: None, lambda gradient: None, NOTHING)
+    return Pass(tape, kept, At(0), "implicit", None), kept  # type: ignore[arg-type]  # as much of one as is used
 
 
 @given(st.lists(st.sampled_from(list(PassStep)), max_size=12), st.lists(st.booleans(), min_size=12, max_size=12))
@@ -147,9 +147,9 @@ def traced(**options: Any) -> tl.Trace:
 
 
 def diary_of(trace: tl.Trace) -> Diary:
-    assert isinstance(trace.diary, Backwards)
-    assert trace.diary.diary is not None
-    return trace.diary.diary
+    assert isinstance(trace.backwards, Backwards)
+    assert trace.backwards.diary is not None
+    return trace.backwards.diary
 
 
 def test_a_run_within_a_node_is_a_pass_with_its_parent_and_is_finalized_first() -> None:

@@ -293,8 +293,8 @@ def test_a_trace_read_from_a_journal_has_no_graph_and_a_cleaned_one_nothing(tmp_
 def test_a_disarmed_trace_hears_of_nothing_and_refuses() -> None:
     trace = traced(save_grads=True)
     loss = trace.output.sum()
-    assert trace.diary is not None
-    trace.diary.disarm()
+    assert trace.backwards is not None
+    trace.backwards.disarm()
     loss.backward(retain_graph=True)
     torch.ops.aten._backward(loss, [], None, False, False)
     assert events_of(trace, PassOpened) == []

@@ -37,7 +37,7 @@ def trace() -> Iterator[tl.Trace]:
 def test_tables_end_where_the_diary_says_and_go_on_when_it_says_no_more(trace: tl.Trace) -> None:
     whole = trace.tables
     cut = whole.ops.value("event", whole.ops.column("label").index("relu_1_2"))
-    diary = trace.diary = Diary()
+    diary = trace.backwards = Diary()
     diary.stop = cut
     assert trace.tables.head == cut
     assert trace.ops.labels == ("input_1", "linear_1_1")
@@ -49,13 +49,13 @@ def test_tables_end_where_the_diary_says_and_go_on_when_it_says_no_more(trace: t
 
 def test_the_same_tables_are_given_while_nothing_may_be_read_further(trace: tl.Trace) -> None:
     before = trace.tables
-    diary = trace.diary = Diary()
+    diary = trace.backwards = Diary()
     diary.stop = before.head
     assert trace.tables is before
 
 
 def test_a_cleanup_disarms_the_diary_and_lets_go_of_it(trace: tl.Trace) -> None:
-    diary = trace.diary = Diary()
+    diary = trace.backwards = Diary()
     trace.cleanup()
     assert not diary.is_armed
-    assert trace.diary is None
+    assert trace.backwards is None

@@ -19,7 +19,7 @@ from journal import JournalError
 from journal.events import NodeFired, NodesFound, PassFinalized, PassOpened
 from tests import programs
 from tests.backward.observing import events_of, require_closed_in_order
-from torchlens.backward.hooks import Run
+from torchlens.backward.hooks import Tape
 from torchlens.backward.triggers import Backwards
 from torchlens.errors import BackwardRefused
 
@@ -74,7 +74,7 @@ def test_the_graph_is_freed_with_the_trace(end: str, options: tl.CaptureOptions,
     Marked.nodes.clear()
     x = torch.ones(2, 4, requires_grad=True)
     trace = tl.trace(WithMark(), x, capture=options)
-    seen = [weakref.ref(trace), weakref.ref(trace.diary), *Marked.nodes]
+    seen = [weakref.ref(trace), weakref.ref(trace.backwards), *Marked.nodes]
     loss = trace.output.sum()
     if way == "whole":
         trace.backward(loss)
@@ -90,8 +90,8 @@ def test_the_graph_is_freed_with_the_trace(end: str, options: tl.CaptureOptions,
     if end == "cleanup":
         trace.cleanup()
     elif end == "disarmed":
-        assert trace.diary is not None
-        trace.diary.disarm()
+        assert trace.backwards is not None
+        trace.backwards.disarm()
     del trace
     if way == "unannounced" and end == "dropped":
         tl.trace(model_of(), torch.ones(1, 4)).cleanup()  # the pass that was open is closed as something else begins
@@ -216,10 +216,10 @@ def test_a_disk_that_fills_while_the_engine_runs_costs_the_user_nothing(
 def test_what_goes_wrong_in_a_hook_of_ours_lets_the_users_backward_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     trace = tl.trace(model, torch.ones(2, 4), capture=KEEP)
-    assert isinstance(trace.diary, Backwards)
-    diary = trace.diary.diary
+    assert isinstance(trace.backwards, Backwards)
+    diary = trace.backwards.diary
     assert diary is not None
-    monkeypatch.setattr("torchlens.backward.hooks.Run.observe", refuse)
+    monkeypatch.setattr("torchlens.backward.hooks.Tape.observe", refuse)
     with pytest.raises(JournalError):
         trace.backward(trace.output.sum(), retain_graph=True)
     assert model[0].weight.grad is not None  # type: ignore[index]  # a sequence of layers
@@ -235,15 +235,15 @@ def test_what_goes_wrong_in_a_hook_of_ours_lets_the_users_backward_go_on(monkeyp
 
 def fail_at_the_third_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a hook of ours raise once the engine is on its way."""
-    tell, told = Run.tell, list[int]()
+    tell, told = Tape.tell, list[int]()
 
-    def failing(run: Run, node: int, *given: Any, **named: Any) -> None:
+    def failing(tape: Tape, node: int, *given: Any, **named: Any) -> None:
         told.append(node)
         if len(told) == 3:
             raise RuntimeError("out of memory")
-        tell(run, node, *given, **named)
+        tell(tape, node, *given, **named)
 
-    monkeypatch.setattr(Run, "tell", failing)
+    monkeypatch.setattr(Tape, "tell", failing)
 
 
 def test_a_pass_that_could_not_be_recorded_to_its_end_reads_as_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,9 @@ def linear(seed: int, inside: int = 3, outside: int = 3) -> nn.Linear:
 
 
 def refusal_of(trace: tl.Trace) -> Exception | None:
-    assert isinstance(trace.diary, Backwards)
-    assert trace.diary.diary is not None
-    return trace.diary.diary.refusal
+    assert isinstance(trace.backwards, Backwards)
+    assert trace.backwards.diary is not None
+    return trace.backwards.diary.refusal
 
 
 # -- several captures

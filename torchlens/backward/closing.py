@@ -27,7 +27,7 @@ from journal.lifecycle import PASS, PassState, PassStep
 from journal.machine import Input, Machine, Verdict
 from journal.protocol import StreamWriter
 from torchlens import compat
-from torchlens.backward.hooks import Run
+from torchlens.backward.hooks import Tape
 from torchlens.capture.template import path_of
 from torchlens.errors import message_of
 
@@ -45,7 +45,7 @@ class Pass:
     """One pass of one capture.
 
     Args:
-        run: What its hooks append to.
+        tape: What its hooks append to.
         writer: Of the capture's stream.
         at: Number of its ``PassOpened``.
         trigger: What opened it.
@@ -63,16 +63,16 @@ class Pass:
         "makers",
         "memory",
         "parent",
-        "run",
         "sequences",
+        "tape",
         "task",
         "thread",
         "trigger",
         "writer",
     )
 
-    def __init__(self, run: Run, writer: StreamWriter, at: At, trigger: Trigger, parent: Pass | None) -> None:
-        self.run = run
+    def __init__(self, tape: Tape, writer: StreamWriter, at: At, trigger: Trigger, parent: Pass | None) -> None:
+        self.tape = tape
         self.writer = writer
         self.at = at
         self.trigger = trigger
@@ -94,7 +94,7 @@ class Pass:
 
     @property
     def number(self) -> int:
-        return self.run.number
+        return self.tape.number
 
     @property
     def is_open(self) -> bool:
@@ -117,16 +117,16 @@ class Pass:
         """
         if self.machine.step(step) is not Verdict.ALLOW:
             return False
-        run, append = self.run, self.writer.append
-        left = [(node, start) for node, start in run.begun.items() if start is not None]
+        tape, append = self.tape, self.writer.append
+        left = [(node, start) for node, start in tape.begun.items() if start is not None]
         for node, start in left:
-            missing = run.missing.get(node, ())
+            missing = tape.missing.get(node, ())
             append(
-                NodeFired(pass_number=run.number, node=node, duration_ns=None, missing=missing, sequence=None), start
+                NodeFired(pass_number=tape.number, node=node, duration_ns=None, missing=missing, sequence=None), start
             )
         append(
             PassJournaled(
-                pass_number=run.number,
+                pass_number=tape.number,
                 closed_by=CLOSED_BY[step],
                 drain_queued=self.drain_queued,
                 exception=None if error is None else path_of(type(error)),

@@ -2,7 +2,7 @@
 
 Rule   a node is numbered when it is first seen, on from those of the forward, and told once.
        The stream is open for appending while a pass is not finalized; passes that overlap share its writer.
-       A run that was not announced (compiled or scripted code, an operator, C++) is noticed by the first node that
+       A run that was not asked for (compiled or scripted code, an operator, C++) is noticed by the first node that
        fires under a graph task not met before; the engine is asked to tell its end, and what comes next shows it too.
 Not    which captures a run belongs to (engine.py), or the steps of a close (closing.py).
 """
@@ -10,7 +10,7 @@ Not    which captures a run belongs to (engine.py), or the steps of a close (clo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import monotonic_ns
 from typing import Any, Final, TypeAlias
@@ -21,15 +21,12 @@ from torch import Tensor
 
 from journal import Journal
 from journal.events import (
-    At,
     EngineEntered,
     Frame,
-    GradientKept,
     GraphNode,
     NodesFound,
     NodesMade,
     PassOpened,
-    PayloadRef,
     StreamId,
     Trigger,
 )
@@ -38,17 +35,16 @@ from journal.lifecycle import PassStep
 from journal.protocol import StreamWriter
 from torchlens import compat, turns
 from torchlens.backward.closing import Pass, is_inside
-from torchlens.backward.hooks import Handle, Run, hook
+from torchlens.backward.hooks import Handle, Tape, hook
+from torchlens.backward.keeping import Keep, Waiting, in_memory, in_stream, keep_waiting, nothing_kept
 from torchlens.backward.making import made_by
 from torchlens.backward.policy import Policy
 from torchlens.backward.walking import Edge, Edges, Walk, kind_of
-from torchlens.capture.thorough import Copies
-from torchlens.copying import clone, copy_of
 from torchlens.errors import BackwardRefused, TorchLensError, message_of
 from torchlens.handles import release
 from torchlens.tensors import DTYPE_WORD
 
-__all__ = ["Asked", "Capture", "Diary", "Request", "like_of"]
+__all__ = ["Diary", "EngineRequest", "ForwardLeft", "VerbRequest", "like_of"]
 
 FOUND: Final = NodesFound.type_id
 
@@ -59,7 +55,7 @@ Root: TypeAlias = "tuple[Edge | None, TensorLike]"
 
 
 @attrs.frozen(eq=False)
-class Capture:
+class ForwardLeft:
     """What the forward of a capture left that its backward passes go on from.
 
     Attributes:
@@ -84,8 +80,8 @@ class Capture:
 
 
 @attrs.frozen(eq=False)
-class Asked:
-    """What a verb of a trace said of the runs that it is about to start."""
+class VerbRequest:
+    """What a verb of a trace asks of the runs that it is about to start."""
 
     trigger: Trigger
     frame: Frame | None
@@ -93,7 +89,7 @@ class Asked:
 
 
 @attrs.frozen(eq=False)
-class Request:
+class EngineRequest:
     """A run of the engine as it was asked for, for every capture that it belongs to."""
 
     roots: Sequence[Root]
@@ -115,7 +111,7 @@ class Diary:
         is_standing: Whether the nodes of the forward are hooked from now on, so that no run goes by unnoticed.
     """
 
-    def __init__(self, capture: Capture, policy: Policy, *, is_standing: bool) -> None:
+    def __init__(self, capture: ForwardLeft, policy: Policy, *, is_standing: bool) -> None:
         self.capture = capture
         self.nodes = capture.nodes
         self.num_op_nodes = len(capture.nodes)
@@ -124,7 +120,7 @@ class Diary:
         self.is_standing = is_standing
         self.is_armed = True
         self.refusal: TorchLensError | None = None  # what the next verb raises
-        self.tasks: dict[int, Run] = {}
+        self.tasks: dict[int, Tape] = {}
         self.passes: dict[int, Pass] = {}  # those that are not finalized, by number
         self.lock = threading.RLock()
         self._count = 0
@@ -154,8 +150,8 @@ class Diary:
             return compat.made_since(node, self.capture.first_node)
         return number in self._made
 
-    def is_running(self, task: int) -> Pass | None:
-        """The open pass that runs under this graph task, or that is taken to: of this thread, and none has fired."""
+    def running(self, task: int) -> Pass | None:
+        """The open pass of a graph task; else the one of this thread that waits for its first node: the task is its."""
         for each in reversed(self.passes.values()):
             if each.is_open and each.task == task:
                 return each
@@ -168,14 +164,16 @@ class Diary:
 
     # -- opening
 
-    def open(self, asked: Asked, request: Request, nodes: Iterable[Any], walk: Walk, parent: Pass | None) -> Pass:
+    def open(
+        self, asked: VerbRequest, request: EngineRequest, nodes: Iterable[Any], walk: Walk, parent: Pass | None
+    ) -> Pass:
         """Open a pass over nodes that a walk has reached, and hook them.
 
         Raises:
             JournalError: The stream cannot be appended to.
         """
         with self.lock:
-            self.close_unannounced()
+            self.close_implicit()
             found = list(nodes)
             number_of = self.number(found)
             policy = asked.policy or self._policy_within(parent)
@@ -184,7 +182,7 @@ class Diary:
                 [number_of[edge[0]] for edge, _ in request.roots if edge is not None and edge[0] in number_of]
             )
             if request.create_graph:
-                opened.run.tells_more(sequences=True)
+                opened.tape.tells_more(sequences=True)
                 opened.sequences = (compat.sequence_number(), 0)
             self._tell_and_hook(opened, found, walk)
             self._waiting.append(opened)
@@ -192,9 +190,9 @@ class Diary:
 
     def _begin(
         self,
-        asked: Asked,
+        asked: VerbRequest,
         policy: Policy,
-        request: Request | None,
+        request: EngineRequest | None,
         parent: Pass | None,
         number_of: dict[Any, int],
         task: int | None = None,
@@ -224,14 +222,20 @@ class Diary:
             )
         )
         self._count += 1
-        keep = nothing_kept if request is not None and request.is_transient else self._keep(writer)
-        run = Run(number, writer.pending, writer.chunk_size, writer.flush, keep, policy)
-        made = self.passes[number] = Pass(run, writer, at, asked.trigger, parent)
+        waiting: Waiting = []
+        if request is not None and request.is_transient:
+            keep: Keep = nothing_kept
+        elif self.capture.journal.path is None:
+            keep = in_memory(writer, self.capture.held)
+        else:
+            keep = in_stream(writer, self.capture.held, waiting)
+        tape = Tape(number, writer.pending, writer.chunk_size, writer.flush, keep, policy, waiting=waiting)
+        made = self.passes[number] = Pass(tape, writer, at, asked.trigger, parent)
         return made
 
     def _policy_within(self, parent: Pass | None) -> Policy:
         """What a pass keeps that was not asked otherwise: what the pass keeps within which it runs, or what stands."""
-        return self.policy if parent is None else parent.run.policy
+        return self.policy if parent is None else parent.tape.policy
 
     def _writing(self) -> StreamWriter:
         """The open writer of the stream."""
@@ -239,29 +243,6 @@ class Diary:
             self._writer = self.capture.journal.continue_stream(self.capture.stream)
             self._writer.is_patient = True  # a full disk is no reason to fail a backward
         return self._writer
-
-    def _keep(self, writer: StreamWriter) -> Callable[[Run, Tensor], PayloadRef | None]:
-        """How a gradient is kept."""
-        held, reserve = self.capture.held, writer.reserve
-        if self.capture.journal.path is None:
-
-            def keep_here(run: Run, gradient: Tensor) -> PayloadRef:
-                copy = own_copy(gradient)
-                number = reserve()
-                held[number] = copy
-                return (number, 0, None)
-
-            return keep_here
-
-        copies = Copies(reserve, writer.store, held)
-
-        def store(run: Run, gradient: Tensor) -> PayloadRef | None:
-            if not gradient.is_cpu:  # to wait for it now would stop the engine
-                run.waiting.append((writer.next_at(), own_copy(gradient)))
-                return None
-            return copies.keep(compat.detach(gradient), own=False)[0]
-
-        return store
 
     def number(self, found: Iterable[Any]) -> dict[Any, int]:
         """Number of each node, new ones in this order."""
@@ -276,16 +257,16 @@ class Diary:
 
     def _tell_and_hook(self, opened: Pass, found: Sequence[Any], walk: Walk) -> None:
         """Tell of the nodes that were not told before, and hook those that are not hooked."""
-        run, nodes, told = opened.run, self.nodes, self._told
+        tape, nodes, told = opened.tape, self.nodes, self._told
         rows = [self.row(node, walk.edges[node]) for node in found]
         new = [row for row in rows if row[0] not in told]
         parts = range(0, len(new), NODES_TOGETHER)
         for start in parts or (range(1) if walk.is_cut else ()):
             is_last = start + NODES_TOGETHER >= len(new)
             part = tuple(new[start : start + NODES_TOGETHER])
-            run.pending.append((FOUND, monotonic_ns(), run.number, part, walk.is_cut and is_last))
+            tape.pending.append((FOUND, monotonic_ns(), tape.number, part, walk.is_cut and is_last))
         told.update([row[0] for row in new])
-        run.keep_more(run.policy.kept_at(rows, self.num_op_nodes, run.number))
+        tape.keep_more(tape.policy.kept_at(rows, self.num_op_nodes, tape.number))
         standing, hooks, tasks, held = self._standing, self._hooks, self.tasks, ref(self)
         for node, row in zip(found, rows, strict=True):
             number = row[0]
@@ -320,7 +301,7 @@ class Diary:
 
     # -- while the engine runs
 
-    def entered(self, task: int, node: int) -> Run | None:
+    def entered(self, task: int, node: int) -> Tape | None:
         """The run of a graph task not met before, whose node ``node`` fires first."""
         with self.lock:
             known = self.tasks.get(task)
@@ -331,7 +312,7 @@ class Diary:
                 return self._enter(opened, task)
             if not self.is_standing or turns.is_within():  # what a captured forward runs is part of it
                 return None
-            return self._unannounced(task)
+            return self._open_implicit(task)
 
     def _expected(self, node: int) -> Pass | None:
         """The pass that waits for its first node: this thread's or, in a thread of the engine's, one that begins so."""
@@ -344,14 +325,14 @@ class Diary:
             return None
         return next((each for each in waiting if node in each.entries), waiting[0] if len(waiting) == 1 else None)
 
-    def _enter(self, opened: Pass, task: int) -> Run:
+    def _enter(self, opened: Pass, task: int) -> Tape:
         opened.task = task
         self._waiting.remove(opened)
-        self.tasks[task] = opened.run
+        self.tasks[task] = opened.tape
         opened.writer.append(EngineEntered(pass_number=opened.number, task=task))
-        return opened.run
+        return opened.tape
 
-    def _unannounced(self, task: int) -> Run:
+    def _open_implicit(self, task: int) -> Tape:
         """Open a pass for a run that has begun."""
         thread = threading.get_ident()
         running = [each for each in self.passes.values() if each.is_open and each.thread == thread]
@@ -359,27 +340,27 @@ class Diary:
             if each.trigger == "implicit":  # whose end was not told: its run failed
                 self.close(each, PassStep.SYNC_POINT)
         parent = next((each for each in reversed(running) if each.is_open), None)
-        opened = self._begin(UNANNOUNCED, self._policy_within(parent), None, parent, {}, task)
+        opened = self._begin(IMPLICIT, self._policy_within(parent), None, parent, {}, task)
         opened.task = task
-        opened.run.tells_more(told=True)
-        self.tasks[task] = opened.run
+        opened.tape.tells_more(told=True)
+        self.tasks[task] = opened.tape
         if compat.call_when_drained is not None:
             compat.call_when_drained(partial(_drained, ref(self), opened.number, task))
             opened.drain_queued = True
-        return opened.run
+        return opened.tape
 
-    def met(self, run: Run, node: int) -> None:
+    def met(self, tape: Tape, node: int) -> None:
         """A node fires that the run was not told of: it, and what is reached from it, are found now."""
         with self.lock:
-            opened = self.passes.get(run.number)
+            opened = self.passes.get(tape.number)
             here = compat.running_node()
-            if run.told is None or opened is None or here is None:
+            if tape.told is None or opened is None or here is None:
                 return
             walk = Walk([here])
             walk.go()
             found = walk.walked()
             self.number(found)
-            run.told.update([self.nodes[each] for each in found])
+            tape.told.update([self.nodes[each] for each in found])
             self._tell_and_hook(opened, found, walk)
 
     def drained(self, number: int, task: int) -> None:
@@ -405,23 +386,23 @@ class Diary:
 
     # -- the end of a pass
 
-    def returned(self, closing: Pass, request: Request, result: Any) -> None:
+    def returned(self, closing: Pass, request: EngineRequest, result: Any) -> None:
         """Tell of the gradients that the engine returned for nodes that did not fire."""
         if request.accumulates or request.inputs is None or not isinstance(result, (tuple, list)):
             return
-        run = closing.run
+        tape = closing.tape
         for place, (edge, gradient) in enumerate(zip(request.inputs, result, strict=False)):
             number = None if edge is None else self.nodes.get(edge[0])
-            if edge is None or number is None or number in run.begun or place in request.parts:
+            if edge is None or number is None or number in tape.begun or place in request.parts:
                 continue
             if not isinstance(gradient, Tensor):  # nothing came there
                 continue
             leaf = self._leaf(edge[0])
             if leaf is not None and leaf < 0:  # nothing was added to the parameter's gradient
                 continue
-            kept = run.kept.get(number)
+            kept = tape.kept.get(number)
             keeps = kept is not None and (kept.outputs is None or edge[1] in kept.outputs)
-            run.tell(number, "output", edge[1], gradient, keeps=keeps)
+            tape.tell(number, "output", edge[1], gradient, keeps=keeps)
 
     def close(self, closing: Pass, step: PassStep, error: BaseException | None = None) -> None:
         """A pass has ended; what can be done for it now is done."""
@@ -433,8 +414,8 @@ class Diary:
             closing.journal(step, error)
             self.go_on()
 
-    def close_unannounced(self) -> None:
-        """Close what runs that were not announced have left open in this thread, now that something else happens."""
+    def close_implicit(self) -> None:
+        """Close what implicit passes have left open in this thread, now that something else happens."""
         if is_inside():
             return
         thread = threading.get_ident()
@@ -460,11 +441,8 @@ class Diary:
                 for handle in handles:
                     handle.remove()
             self._hooks.clear()
-        run, writer = closing.run, closing.writer
-        copies = Copies(writer.reserve, writer.store, self.capture.held)
-        for at, gradient in run.waiting:
-            writer.append(GradientKept(of=At(at), payload=copies.keep(gradient, own=True)[0]))
-        run.waiting.clear()
+        tape, writer = closing.tape, closing.writer
+        keep_waiting(writer, self.capture.held, tape.waiting)
         if closing.gave:
             for event, numbers in made_by(self, closing):
                 writer.append(event)
@@ -487,11 +465,11 @@ class Diary:
     # -- as readers see it
 
     def readable(self) -> int | None:
-        """See ``LiveDiary.readable``."""
+        """See ``LiveBackwards.readable``."""
         with self.lock:
             if not self.passes:
                 return None
-            self.close_unannounced()
+            self.close_implicit()
             self.go_on()
             return min((each.at for each in self.passes.values()), default=None)
 
@@ -516,7 +494,8 @@ class Diary:
                 release(self.nodes)
 
 
-UNANNOUNCED: Final = Asked("implicit", None, None)
+IMPLICIT: Final = VerbRequest("implicit", None, None)
+"""Of a run that nobody has asked for as far as is known."""
 
 
 def _drained(diary: ref[Diary], number: int, task: int) -> None:
@@ -526,18 +505,6 @@ def _drained(diary: ref[Diary], number: int, task: int) -> None:
             held.drained(number, task)
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
             held.failed(error)
-
-
-def nothing_kept(run: Run, gradient: Tensor) -> None:
-    """A gradient that lives only while a transform runs cannot be kept."""
-
-
-def own_copy(gradient: Tensor) -> Tensor:
-    """A copy that nobody else has, cut from the graph."""
-    plain = compat.detach(gradient) if gradient.requires_grad else gradient
-    if type(plain) is Tensor and plain.is_contiguous():
-        return clone(plain)
-    return copy_of(plain)
 
 
 def like_of(tensor: Tensor) -> TensorLike:

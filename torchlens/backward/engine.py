@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from torch import Tensor
@@ -24,7 +24,7 @@ from journal import JournalError
 from journal.lifecycle import PassStep
 from torchlens import collector, compat, turns
 from torchlens.backward.closing import Pass
-from torchlens.backward.diary import Asked, Diary, Request, like_of
+from torchlens.backward.diary import Diary, EngineRequest, VerbRequest, like_of
 from torchlens.backward.making import Makers, are_noted, given_nodes
 from torchlens.backward.walking import Edge, Walk, own_part
 from torchlens.copying import past_copies
@@ -41,11 +41,20 @@ _abandoned: Final[list[Diary]] = []  # of traces that were dropped while a pass 
 _replaced: Final[list[tuple[Any, Callable[..., Any], Callable[..., Any]]]] = []  # module, torch's, ours
 
 
+class Asked(NamedTuple):
+    """A verb that runs in this thread, and what it has asked for."""
+
+    diary: Diary
+    request: VerbRequest
+    task: int  # under which it asked
+    must_reach: bool  # whether a run is refused that reaches no node of the diary's
+
+
 class _Local(threading.local):
     """What this thread is about."""
 
     def __init__(self) -> None:
-        self.asked: tuple[Diary, Asked, int, bool] | None = None  # by a verb; under which task; must be reached
+        self.asked: Asked | None = None
         self.outside: list[int] = []  # the task around each run that is told of, innermost last
 
 
@@ -98,15 +107,15 @@ def close_abandoned() -> None:
 
 
 @contextlib.contextmanager
-def asking(diary: Diary, asked: Asked, *, must_reach: bool) -> Iterator[None]:
+def asking(diary: Diary, request: VerbRequest, *, must_reach: bool) -> Iterator[None]:
     """Runs that this thread starts inside are asked for through a capture.
 
     Args:
         diary: The capture's.
-        asked: What is to be said of them.
+        request: What is asked of them.
         must_reach: Refuse a run that reaches none of its nodes.
     """
-    before, _here.asked = _here.asked, (diary, asked, compat.running_task(), must_reach)
+    before, _here.asked = _here.asked, Asked(diary, request, compat.running_task(), must_reach)
     try:
         yield
     finally:
@@ -150,7 +159,7 @@ class _Bracket:
 
     def __init__(self) -> None:
         self.opened: list[tuple[Diary, Pass, list[Any]]] = []
-        self.request: Request | None = None
+        self.request: EngineRequest | None = None
         self.makers: Makers | None = None
 
     # -- before
@@ -159,7 +168,7 @@ class _Bracket:
         diaries = [diary for held in list(_armed) if (diary := held()) is not None and diary.is_armed]
         if not diaries:
             return
-        asked = _here.asked if _here.asked is not None and _here.asked[2] == outside else None
+        asked = _here.asked if _here.asked is not None and _here.asked.task == outside else None
         with compat.NoTorchFunction():
             edges = [edge_of(root) for root in roots]
             walk = Walk([edge[0] for edge in edges if edge is not None])
@@ -172,7 +181,7 @@ class _Bracket:
             if walk.is_cut and any(diary.is_standing for diary in own):
                 walk.go()
                 own = [diary for diary in diaries if reached(diary, walk)]
-            if asked is not None and asked[3] and asked[0] not in own:
+            if asked is not None and asked.must_reach and asked.diary not in own:
                 raise not_connected()
             parents = parents_of(diaries, outside)
             belonging = [diary for diary in diaries if diary in own or diary in parents]
@@ -190,15 +199,15 @@ class _Bracket:
         own: list[Diary],
         parents: dict[Diary, Pass],
         walk: Walk,
-        request: Request,
-        asked: tuple[Diary, Asked, int, bool] | None,
+        request: EngineRequest,
+        asked: Asked | None,
     ) -> None:
-        usual = Asked("autograd_backward" if request.accumulates else "autograd_grad", None, None)
+        usual = VerbRequest("autograd_backward" if request.accumulates else "autograd_grad", None, None)
         starts = [edge[0] for edge, _ in request.roots if edge is not None]
         for diary in belonging:
             others = [other for other in own if other is not diary]
             nodes = own_part(walk, starts, diary.made, made_by_any(others)) if others else walk.walked()
-            mine = asked[1] if asked is not None and asked[0] is diary else usual
+            mine = asked.request if asked is not None and asked.diary is diary else usual
             try:
                 made = diary.open(mine, request, nodes, walk, parents.get(diary))
             except Exception as error:  # noqa: BLE001  # another capture's pass may be told
@@ -233,7 +242,7 @@ class _Bracket:
         """Close what was opened, unless the trace was cleaned up or disarmed while the engine ran."""
         for diary, made, _ in reversed(self.opened):
             with telling(diary):
-                if made.run.sequences is not None:
+                if made.tape.sequences is not None:
                     made.sequences = (made.sequences[0], compat.sequence_number())
                     made.makers = [] if self.makers is None else self.makers.entries
                 if made.is_open:
@@ -280,7 +289,7 @@ def parents_of(diaries: list[Diary], outside: int) -> dict[Diary, Pass]:
     found: dict[Diary, Pass] = {}
     for diary in diaries:
         if node is None or diary.made(node) or not any(other.made(node) for other in diaries):
-            running = diary.is_running(outside)
+            running = diary.running(outside)
             if running is not None:
                 found[diary] = running
     return found
@@ -293,7 +302,7 @@ def requested(
     kwargs: dict[str, Any],
     caller: FrameType,
     walk: Walk,
-) -> Request:
+) -> EngineRequest:
     """What a run was asked for, from the arguments of torch's function."""
     seeds, retain_graph, create_graph, inputs = (*args, *[None] * 4)[:4]
     accumulates = bool(kwargs.get("accumulate_grad", True))
@@ -305,7 +314,7 @@ def requested(
     gatherers = {id(compat.leaf_of(node)): node for node in walk.edges} if inputs else {}
     tensors = [each for each in (*roots, *(seeds or ())) if isinstance(each, Tensor)]
     ends = [endpoint(each, gatherers) for each in inputs or ()]
-    return Request(
+    return EngineRequest(
         roots=tuple((edge, root_like(root)) for root, edge in zip(roots, edges, strict=True)),
         seeds=tuple(told),
         inputs=tuple(ends) if inputs else None,

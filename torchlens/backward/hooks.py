@@ -1,4 +1,4 @@
-"""What runs at each autograd node: one hook before it and one after it, and the run that they append to.
+"""What runs at each autograd node: one hook before it and one after it, and the tape that they append to.
 
 Rule   from a hook no path leads to a node, or the graph would never be freed: hooks hold the diary weakly, and numbers.
        What goes wrong in a hook is told to the diary; a hook raises nothing.
@@ -15,12 +15,13 @@ from typing import Any, Final, Protocol
 import attrs
 from torch import Tensor
 
-from journal.events import GradientObserved, NodeFired, PayloadRef, Row, Side
+from journal.events import GradientObserved, NodeFired, Row, Side
 from torchlens import compat
+from torchlens.backward.keeping import Keep, Waiting
 from torchlens.backward.policy import Kept, Policy
 from torchlens.tensors import DTYPE_WORD
 
-__all__ = ["Handle", "HookedDiary", "Run", "hook"]
+__all__ = ["Handle", "HookedDiary", "Tape", "hook"]
 
 FIRED: Final = NodeFired.type_id
 OBSERVED: Final = GradientObserved.type_id
@@ -38,25 +39,25 @@ class Handle(Protocol):
 class HookedDiary(Protocol):
     """A diary, as its hooks know it."""
 
-    def entered(self, task: int, node: int) -> Run | None:
-        """The run that a graph task not met before is of; None where it is none of this capture's."""
+    def entered(self, task: int, node: int) -> Tape | None:
+        """The tape of a graph task not met before; None where its run is none of this capture's."""
 
-    def met(self, run: Run, node: int) -> None:
-        """A node fires that nobody has told the run of."""
+    def met(self, tape: Tape, node: int) -> None:
+        """A node fires that the run was not told of."""
 
     def failed(self, error: Exception) -> None:
         """Something went wrong in a hook: nothing more is recorded."""
 
 
 @attrs.define(slots=True, eq=False)
-class Run:
-    """One run of the engine over the nodes of one capture: what the hooks need of it, and what they leave."""
+class Tape:
+    """What the hooks of one pass need of it, and what they leave."""
 
     number: int  # of the pass
     pending: list[Row]
     chunk: int  # rows that are flushed together
     flush: Callable[[], None]
-    keep: Callable[[Run, Tensor], PayloadRef | None]
+    keep: Keep
     policy: Policy
     kept: dict[int, Kept] = attrs.field(factory=dict)  # by node
     begun: dict[int, int | None] = attrs.field(factory=dict)  # by node, when it began; None once it has ended
@@ -65,7 +66,7 @@ class Run:
     told: set[int] | None = None  # of an implicit pass, the nodes that it was told of
     is_odd: bool = False  # whether either of these two is told
     keeps_sent: bool = False  # whether what some node sends on is kept
-    waiting: list[tuple[int, Tensor]] = attrs.field(factory=list)  # event, and gradient that waits on its device
+    waiting: Waiting = attrs.field(factory=list)
 
     def tells_more(self, *, sequences: bool = False, told: bool = False) -> None:
         """Have more told of each firing than of most: numbers of nodes made meanwhile, or that it is met."""
@@ -94,76 +95,76 @@ class Run:
                 self.tell(node, side, slot, gradient, keeps=keeps)
 
     def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
-        payload = self.keep(self, gradient) if keeps else None
+        payload = self.keep(gradient) if keeps else None
         device = "cpu" if gradient.is_cpu else str(gradient.device)
         like = (gradient.shape, DTYPE_WORD[gradient.dtype], device)
         self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like, payload))
 
 
 def hook(
-    node: Any, number: int, tasks: dict[int, Run], diary: Callable[[], HookedDiary | None], *, is_leaf: bool
+    node: Any, number: int, tasks: dict[int, Tape], diary: Callable[[], HookedDiary | None], *, is_leaf: bool
 ) -> tuple[Handle, Handle]:
     """Put the two hooks on a node.
 
     Args:
         node: The node.
         number: Its number.
-        tasks: The runs that go on, by graph task.
-        diary: Whose runs they are; a weak reference.
+        tasks: The tapes of the runs that go on, by graph task.
+        diary: Whose they are; a weak reference.
         is_leaf: Whether the node gathers the gradient of a leaf.
     """
 
     def before(gradients: tuple[Tensor | None, ...]) -> None:
         try:
-            run = tasks.get(_task())
-            if run is None or run.is_odd:
-                run = oddly_begun(run)
-                if run is None:
+            tape = tasks.get(_task())
+            if tape is None or tape.is_odd:
+                tape = oddly_begun(tape)
+                if tape is None:
                     return
-            wanted = run.kept.get(number)
+            wanted = tape.kept.get(number)
             if wanted is not None or is_leaf:
                 slots: Container[int] | None = () if wanted is None else wanted.outputs
-                run.observe(number, "output", gradients, slots, is_leaf=is_leaf)
+                tape.observe(number, "output", gradients, slots, is_leaf=is_leaf)
             for gradient in gradients:
                 if gradient is None:
-                    run.missing[number] = tuple([slot for slot, each in enumerate(gradients) if each is None])
+                    tape.missing[number] = tuple([slot for slot, each in enumerate(gradients) if each is None])
                     break
-            run.begun[number] = monotonic_ns()
+            tape.begun[number] = monotonic_ns()
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
             tell_failure(diary, error)
 
-    def oddly_begun(run: Run | None) -> Run | None:
-        """The run of a firing that is its first, or of which more is to be told."""
+    def oddly_begun(tape: Tape | None) -> Tape | None:
+        """The tape of a firing that is its first, or of which more is to be told."""
         held = diary()
         if held is None:
-            return run
-        if run is None:
-            run = held.entered(_task(), number)
-        if run is not None and run.told is not None and number not in run.told:
-            held.met(run, number)
-        if run is not None and run.sequences is not None:
-            run.sequences[number] = _next_number()
-        return run
+            return tape
+        if tape is None:
+            tape = held.entered(_task(), number)
+        if tape is not None and tape.told is not None and number not in tape.told:
+            held.met(tape, number)
+        if tape is not None and tape.sequences is not None:
+            tape.sequences[number] = _next_number()
+        return tape
 
     def after(sent: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
         end = monotonic_ns()
         try:
-            run = tasks.get(_task())
-            if run is None:
+            tape = tasks.get(_task())
+            if tape is None:
                 return
-            begun = run.begun
+            begun = tape.begun
             start = begun.get(number)
             if start is None:
                 return
             begun[number] = None
-            missing = run.missing.pop(number, ()) if run.missing else ()
-            sequence = None if run.sequences is None else (run.sequences[number], _next_number())
-            if run.keeps_sent and (wanted := run.kept.get(number)) is not None and wanted.inputs:
-                run.observe(number, "input", sent, None, is_leaf=False)
-            pending = run.pending
-            pending.append((FIRED, start, run.number, number, end - start, missing, sequence))
-            if len(pending) >= run.chunk:
-                run.flush()
+            missing = tape.missing.pop(number, ()) if tape.missing else ()
+            sequence = None if tape.sequences is None else (tape.sequences[number], _next_number())
+            if tape.keeps_sent and (wanted := tape.kept.get(number)) is not None and wanted.inputs:
+                tape.observe(number, "input", sent, None, is_leaf=False)
+            pending = tape.pending
+            pending.append((FIRED, start, tape.number, number, end - start, missing, sequence))
+            if len(pending) >= tape.chunk:
+                tape.flush()
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
             tell_failure(diary, error)
 

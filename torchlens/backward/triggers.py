@@ -1,6 +1,6 @@
 """What the verbs of a trace do about backward passes, and the refusals where they can do nothing.
 
-Gives  the ``LiveDiary`` of a capture of this process, whether or not its forward made an autograd graph.
+Gives  the ``LiveBackwards`` of a capture of this process, whether or not its forward made an autograd graph.
 Not    what happens when the engine runs (engine.py).
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from journal.events import Trigger
 from torchlens import compat
 from torchlens.backward import engine
-from torchlens.backward.diary import Asked, Capture, Diary
+from torchlens.backward.diary import Diary, ForwardLeft, VerbRequest
 from torchlens.backward.policy import NOTHING, Policy
 from torchlens.capture.places import calling, frame_at
 from torchlens.errors import BackwardRefused, ConfigurationError, backward_not_requested
@@ -33,7 +33,7 @@ class Backwards:
         without_graph: What kept the forward from making a graph; None where nothing did.
     """
 
-    def __init__(self, capture: Capture, *, is_wanted: bool, is_standing: bool, without_graph: str | None) -> None:
+    def __init__(self, capture: ForwardLeft, *, is_wanted: bool, is_standing: bool, without_graph: str | None) -> None:
         self.without_graph = without_graph
         self.is_wanted = is_wanted
         self.diary: Diary | None = None
@@ -71,11 +71,11 @@ class Backwards:
         self._require()
 
     def readable(self) -> int | None:
-        """See ``LiveDiary.readable``."""
+        """See ``LiveBackwards.readable``."""
         return None if self.diary is None else self.diary.readable()
 
     def disarm(self) -> None:
-        """See ``LiveDiary.disarm``."""
+        """See ``LiveBackwards.disarm``."""
         if self.diary is not None:
             engine.disarm(self.diary)
             self.diary.disarm()
@@ -110,11 +110,11 @@ class Backwards:
         """See ``Trace.capture_backward``."""
         return _capturing(self._require(), self._asked("recording_backward", save_grads))
 
-    def _asked(self, trigger: Trigger, save_grads: Any) -> Asked:
+    def _asked(self, trigger: Trigger, save_grads: Any) -> VerbRequest:
         """What is said of the runs to come: by which verb they are asked for, where, and what is kept."""
         policy = None if save_grads is None else self.policy_of(save_grads)
         frame = calling()
-        return Asked(trigger, None if frame is None else frame_at(frame.f_code, frame.f_lasti), policy)
+        return VerbRequest(trigger, None if frame is None else frame_at(frame.f_code, frame.f_lasti), policy)
 
     def _require(self) -> Diary:
         """The diary, or why there is nothing to record.
@@ -149,7 +149,7 @@ class Backwards:
 
 
 @contextlib.contextmanager
-def _capturing(diary: Diary, asked: Asked) -> Iterator[None]:
+def _capturing(diary: Diary, asked: VerbRequest) -> Iterator[None]:
     with engine.asking(diary, asked, must_reach=False):
         yield
     tell_refusal(diary)

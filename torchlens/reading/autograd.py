@@ -260,8 +260,8 @@ class TraceAutograd:
 
     def disarm(self) -> None:
         """Hear of no further backward pass of this capture: close what is open, and take the hooks off its nodes."""
-        if self.trace.diary is not None:
-            self.trace.diary.disarm()
+        if self.trace.backwards is not None:
+            self.trace.backwards.disarm()
 
     @property
     def num_backward_passes(self) -> int:

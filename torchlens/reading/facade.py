@@ -105,7 +105,7 @@ class CaptureOutcome:
 
 
 INSIDE: Final = frozenset(dir(View)) - {"events", "opened"} | frozenset(
-    ("alive", "known_of_values", "live_diary", "phase_of_end", "read", "records", "resolved", "values_looked_at")
+    ("alive", "known_of_values", "live_backwards", "phase_of_end", "read", "records", "resolved", "values_looked_at")
 )
 """Names of a trace that are for other parts of the package, and in no ``dir``."""
 
@@ -470,7 +470,7 @@ class Trace(View):
             RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
             JournalError: The journal refused what the pass had to say; the backward has run.
         """
-        self.live_diary().backward(loss, save_grads, torch_kwargs)
+        self.live_backwards().backward(loss, save_grads, torch_kwargs)
         return self
 
     def capture_backward(self, *, save_grads: Any = None) -> AbstractContextManager[None]:
@@ -482,7 +482,7 @@ class Trace(View):
         Raises:
             TorchLensError: As ``backward``, without what is said of a loss.
         """
-        return self.live_diary().capture_backward(save_grads)
+        return self.live_backwards().capture_backward(save_grads)
 
     @property
     def state_history(self) -> tuple[Any, ...]:
@@ -675,9 +675,9 @@ class Trace(View):
             JournalError: ``journal_write_failed``, when the disk refused; calling it again tries again.
         """
         if not self.is_cleaned_up:
-            if self.diary is not None:
-                self.diary.disarm()
-                self.diary = None
+            if self.backwards is not None:
+                self.backwards.disarm()
+                self.backwards = None
             self.projector = None
             self.indexed = None
             self.returned = MISSING

@@ -410,7 +410,7 @@ class Recording(Sequence[RecordedActivation]):
                 status=self.status,
             )
         require_switch("default_grad", default_grad)
-        self._trace.live_diary().backward(
+        self._trace.live_backwards().backward(
             loss,
             self._asked.of_pass(save_grads, default_grad),
             {"retain_graph": retain_graph, "create_graph": create_graph},

@@ -28,7 +28,7 @@ from torchlens.errors import (
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
-__all__ = ["LiveDiary", "LiveTensors", "View", "not_saved"]
+__all__ = ["LiveBackwards", "LiveTensors", "View", "not_saved"]
 
 
 class LiveTensors(Protocol):
@@ -75,7 +75,7 @@ class LiveTensors(Protocol):
         ...
 
 
-class LiveDiary(Protocol):
+class LiveBackwards(Protocol):
     """The live side of a capture's backward passes, as reading needs it."""
 
     def readable(self) -> int | None:
@@ -125,7 +125,7 @@ class View(ABC):
         self.journal = journal
         self.stream = stream
         self.handles = handles
-        self.diary: LiveDiary | None = None  # set by the side that writes backward passes, until cleanup
+        self.backwards: LiveBackwards | None = None  # set by the side that writes backward passes, until cleanup
         self.projector: Projector | None = Projector(StreamSource(journal, stream))
         self.indexed: tuple[CaptureTables, Index] | None = None
 
@@ -144,7 +144,7 @@ class View(ABC):
                 problem="this trace was cleaned up",
                 remedy="read before cleanup(), capture again, or open its journal with open_journal()",
             )
-        stop = None if self.diary is None else self.diary.readable()
+        stop = None if self.backwards is None else self.backwards.readable()
         built = self.projector.built
         if built is not None and built.head == (self.projector.source.head() if stop is None else stop):
             return built
@@ -171,7 +171,7 @@ class View(ABC):
     def events(self, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
         """The stored facts, in order; while the engine runs, those that were stored before."""
         self.require_open()
-        limit = None if self.diary is None else self.diary.readable()
+        limit = None if self.backwards is None else self.backwards.readable()
         if limit is not None:
             stop = limit if stop is None else min(stop, limit)
         return self.journal.events(self.stream, start, stop)
@@ -182,20 +182,20 @@ class View(ABC):
         self.require_open()
         return self.journal.streams()[self.stream].opened
 
-    def live_diary(self) -> LiveDiary:
+    def live_backwards(self) -> LiveBackwards:
         """What records backward passes.
 
         Raises:
             RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
         """
         self.require_open()
-        if self.diary is None:
+        if self.backwards is None:
             raise RunCapabilityUnavailableError(
                 code="run_capability_unavailable",
                 problem="this trace was read from a journal, and the autograd graph lived with the capturing process",
                 remedy="capture the model again, and run the backward there",
             )
-        return self.diary
+        return self.backwards
 
     def require_open(self) -> None:
         if self.projector is None:

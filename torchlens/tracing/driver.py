@@ -43,7 +43,7 @@ from journal.events import (
 from journal.protocol import Journal, StreamWriter
 from projections.selector import Selector
 from torchlens import collector, compat, turns
-from torchlens.backward.diary import Capture
+from torchlens.backward.diary import ForwardLeft
 from torchlens.backward.triggers import Backwards
 from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
@@ -268,7 +268,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
 def _backwards(journal: Journal, stream: StreamId, recorder: Recorder, handles: Handles, request: Request) -> Backwards:
     """What will record the backward passes of a capture whose forward has ended."""
     options = request.options
-    left = Capture(
+    left = ForwardLeft(
         journal,
         stream,
         recorder.nodes,
