@@ -13,6 +13,7 @@ from typing import Any, Final
 from projections.absence import Absence, Reason, Reasons
 from projections.forward import Forward
 from projections.graph import INPUT, NOWHERE, OUTPUT
+from projections.passes import EXCEPTION, INCOMPLETE_REASON, closed
 from projections.rows import is_buffer
 from projections.sequences import Each
 from projections.tables import Column, Maker
@@ -105,6 +106,16 @@ def during(what: str) -> One:
     return lambda reasons, absence: what.format(absence.cut.number + 1)
 
 
+def failed(reasons: Reasons, absence: Absence) -> str:
+    number, forward = absence.cut.number, reasons.forward
+    event = closed(forward, number)
+    if event is None:
+        return f"backward pass {number + 1} has not come to its end"
+    if event[EXCEPTION] is None and event[INCOMPLETE_REASON] is not None:
+        return f"backward pass {number + 1} was recorded in part: {event[INCOMPLETE_REASON]}"
+    return f"backward pass {number + 1} raised before it came there"
+
+
 def not_upstream(reasons: Reasons, absence: Absence) -> str:
     what = "no loss of a recorded backward pass was" if reasons.flow.only is None else "what that began with was not"
     return f"{what} made from it"
@@ -123,7 +134,7 @@ SAID: Final[dict[Reason, One]] = {
     "not differentiable": not_differentiable,
     "graph freed": during("backward pass {} met a graph that an earlier one had freed"),
     "not saved by policy": during("backward pass {} was not asked to keep it"),
-    "backward failed": during("backward pass {} raised, or was recorded no further, before it came there"),
+    "backward failed": failed,
     "no backward yet": always("no backward pass is recorded"),
 }
 

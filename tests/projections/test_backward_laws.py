@@ -284,6 +284,31 @@ def test_a_pass_ends_as_its_close_tells(closed_by: str, known: Any, trigger: str
     assert (table.value("status", 0), table.value("closed_by", 0)) == (status, closed_by)
 
 
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({"incomplete_reason": "the disk is full"}, "backward pass 1 was recorded in part: the disk is full"),
+        (
+            {"closed_by": "engine_error", "exception": "builtins.ValueError"},
+            "backward pass 1 raised before it came there",
+        ),
+        (None, "backward pass 1 has not come to its end"),
+    ],
+    ids=["incomplete", "error", "unfinished"],
+)
+def test_why_a_pass_that_did_not_come_there_left_nothing(known: dict[str, Any] | None, said: str) -> None:
+    passes = small(count=1)
+    relu = passes.node("ReluBackward0", number=0)
+    loss = passes.node("SumBackward0", relu)
+    passes.open(loss)
+    passes.walk(loss)
+    if known is not None:
+        passes.close(**known)
+    explanations = passes.tables().explanations
+    (text,) = [text for text in explanations.column("text") if text.startswith("relu_1_1 ")]
+    assert text.endswith(said)
+
+
 def test_a_pass_without_an_end_is_unfinished_and_has_no_duration() -> None:
     passes, loss = chain(2)
     passes.open(loss)
