@@ -267,6 +267,27 @@ def test_torch_autograd_grad_adds_nothing_to_parameters_and_comes_no_further_tha
     assert reason(trace, "right.weight") == "not upstream of the loss"
 
 
+def test_an_explanation_is_of_the_same_thing_when_a_pass_has_brought_gradients() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))
+    trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
+    held = list(trace.autograd.explanations)
+    before = [(one.subject, one.reason, str(one), hash(one)) for one in held]
+    part = trace.autograd.explanations.find("tanh")
+    assert part.labels == ("tanh_1_2",)
+    trace.backward(trace.ops["tanh_1_2"].out.sum())
+    assert [(one.subject, one.reason, str(one), hash(one)) for one in held] == before
+    assert not len(part), "it has a gradient now"
+    assert held[1] not in trace.autograd.explanations
+    assert "no backward yet" in {one.reason for one in held}
+    kept = next(one for one in held if one.subject == "linear_2_3")
+    now = trace.autograd.explain("linear_2_3")
+    assert now is not None
+    assert now != kept, "the reason is another now"
+    assert now == trace.autograd.explain("linear_2_3")
+    assert now in trace.autograd.explanations
+    assert now.op == kept.op == trace.ops["linear_2_3"]
+
+
 def test_a_graph_that_an_earlier_pass_freed_is_the_reason_behind_it() -> None:
     trace = branches()
     loss = trace.output[0].sum()

@@ -62,7 +62,7 @@ class Accessor(Sequence[R], Generic[R]):
     def column(self, name: str) -> list[Any]:
         """One column of the table, for the members."""
         column = self.trace.table(self.table_name).column(name)
-        return list(column) if self.chosen is None else [column[row] for row in self.chosen]
+        return list(column) if self.chosen is None else [column[row] for row in self.rows]
 
     # -- reading
 
@@ -93,7 +93,7 @@ class Accessor(Sequence[R], Generic[R]):
 
     def labelled(self, key: str) -> R:
         row = self.row_of(key)
-        if row is None or (self.chosen is not None and row not in self.chosen):
+        if row is None or (self.chosen is not None and row not in self.rows):
             self.trace.index().missing(key, self.table_name)
         return self.record(row)
 
@@ -118,7 +118,7 @@ class Accessor(Sequence[R], Generic[R]):
             row = self.row_of(key)
         except LookupRefused:
             return False
-        return row is not None and (self.chosen is None or row in self.chosen)
+        return row is not None and (self.chosen is None or row in self.rows)
 
     def keys(self) -> tuple[str, ...]:
         return self.labels
@@ -161,6 +161,8 @@ class Accessor(Sequence[R], Generic[R]):
     # -- how it looks
 
     def __repr__(self) -> str:
+        if self.trace.projector is None:
+            return f"<{KINDS[self.table_name]}s of {self.trace!r}>"
         count = len(self)
         shown = printable(", ".join(map(str, self.labels[:5])))
         more = ", ..." if count > 5 else ""
@@ -235,9 +237,30 @@ class ConditionalAccessor(Accessor[R]):
 
 
 class ExplanationAccessor(Accessor[R]):
-    """Why what has no gradient has none, by op label or parameter address; ops come first."""
+    """Why what has no gradient has none, by op label or parameter address; ops come first.
+
+    A part of them (``find``, ``where``) is of the same ops and parameters from then on, without those that a later
+    backward pass brings a gradient.
+    """
 
     table_name = "explanations"
+
+    def __init__(self, trace: View, rows: Sequence[int] | None = None) -> None:
+        super().__init__(trace, rows)
+        table = None if rows is None else trace.table(self.table_name)
+        columns = () if table is None else (table.column("kind"), table.column("row"))
+        self.subjects = [tuple(column[place] for column in columns) for place in rows or ()]
+
+    @property
+    def rows(self) -> Sequence[int]:
+        if self.chosen is None:
+            return super().rows
+        place = self.trace.table(self.table_name).context.place
+        found = [place(row, is_param=kind == "parameter") for kind, row in self.subjects]
+        return [one for one in found if one is not None]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) if isinstance(key, str) else key in list(self)
 
 
 class OrphanAccessor(Accessor[R]):

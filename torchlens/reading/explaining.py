@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from typing_extensions import Self
+
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.locations import FuncCallLocation
@@ -19,10 +21,33 @@ __all__ = ["Explanation", "explain"]
 
 
 class Explanation(Record):
-    """Why an op or a parameter has no gradient. As text it is a sentence, with the line where the path was cut."""
+    """Why an op or a parameter has no gradient. As text it is a sentence, with the line where the path was cut.
 
-    __slots__ = ()
+    It says what was so when it was asked for: a later backward pass may bring the gradient, or another reason. Two are
+    equal where they say the same of the same.
+    """
+
+    __slots__ = ("told",)
     table_name = "explanations"
+
+    def __init__(self, trace: View, place: int) -> None:
+        table = trace.table("explanations")
+        self.told = {name: table.value(name, place) for name in table.names}
+        super().__init__(trace, self.told["row"])
+
+    def read(self, column: str) -> Any:
+        return self.told[column]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Explanation):
+            return NotImplemented if not isinstance(other, Record) else False
+        return self.told == other.told and self.trace is other.trace
+
+    def __hash__(self) -> int:
+        return hash((id(self.trace), *self.told.values()))
+
+    def __copy__(self) -> Self:
+        return self
 
     subject = Field[str]("Label of the op, or address of the parameter.")
     kind = Field[str]("``op`` or ``parameter``.")

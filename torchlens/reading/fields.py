@@ -47,6 +47,8 @@ class Record:
         return hash((id(self.trace), self.table_name, self.row))
 
     def __repr__(self) -> str:
+        if self.trace.projector is None:
+            return f"<{type(self).__name__} of {self.trace!r}>"
         return printable(f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>")
 
     def about(self) -> str:
