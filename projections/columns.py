@@ -838,6 +838,9 @@ VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Version of each table: raised whenever the same events may give other cells, or there are other columns."""
 
+IMPLIED: Final[Mapping[str, frozenset[str]]] = MappingProxyType({"grad_fns": frozenset(("siblings", "co_parents"))})
+"""Columns that others tell, and that may be as large as the square of their table: not in its canonical form."""
+
 OCCASION: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
         "ops": frozenset(("func_duration",)),

@@ -42,6 +42,7 @@ from projections.canonical import (
     pack,
     plain,
 )
+from projections.columns import IMPLIED
 from projections.errors import over_events
 from projections.sequences import Classes, Deferred, Named, Picked, Ragged
 from projections.tables import Column, Table
@@ -131,11 +132,12 @@ class Encoder:
             EncodingError: ``encoding_type_refused``, for a cell that is no plain value.
             JournalCorrupt: ``events_contradictory``, when a column cannot be made.
         """
+        names = [name for name in table.names if name not in IMPLIED.get(table.name, ())]
         if not len(table):  # as many empty columns, whatever would be in them
-            columns = dict.fromkeys(table.names, EMPTY)
+            columns = dict.fromkeys(names, EMPTY)
         else:
             with over_events():  # a cell may be nested deeper than Python calls
-                columns = {name: self.column(table.column(name)) for name in table.names}
+                columns = {name: self.column(table.column(name)) for name in names}
         if table.name == "ops":
             columns["label"] = EncodedColumn(self.labels.data)
         digests = {name: self.digest(column) for name, column in columns.items()}

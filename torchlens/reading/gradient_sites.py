@@ -15,7 +15,7 @@ import attrs
 from projections import CaptureTables
 from projections.backward_terms import Spot, about, behind_outputs, matching, names_nodes
 from projections.selector import Record, Selector
-from torchlens.errors import SelectionError
+from torchlens.errors import SelectionError, SelectorTypeError
 
 __all__ = ["gradient_rows", "kinds_mixed", "matching_firings", "resolve_gradients"]
 
@@ -58,7 +58,16 @@ def matching_firings(selector: Selector, tables: CaptureTables, records: Record)
 
     Raises:
         SelectionError: ``gradient_sites_unavailable``, and ``selection_kind_incompatible`` where it compares values.
+        SelectorTypeError: ``selector_argument_type_invalid``, for what is no selector.
     """
+    if not isinstance(selector, Selector):
+        raise SelectorTypeError(
+            code="selector_argument_type_invalid",
+            problem=f"a {type(selector).__name__} is no selector",
+            remedy='give one: .matching(tl.grad_fn("addmm")); .find("addmm") looks for a part of a label, .where(test)'
+            " takes a function",
+            received_type=type(selector).__name__,
+        )
     require_passes(selector, tables)
     if selector.reads_values:
         raise kinds_mixed(f"{selector!r} compares values, which are those of activations, to choose firings")

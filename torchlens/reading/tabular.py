@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from journal.errors import JournalError
 from projections import Table
 from torchlens.errors import AmbiguousReadError, CompatibilityError, PayloadUnavailableError
 from torchlens.quantities import Bytes
@@ -164,6 +165,9 @@ AS_FIELDS: Final = frozenset(
 """Columns that are shown as the field of the record gives them, since the table has them in another form."""
 
 
+NEIGHBOURS: Final = frozenset(("siblings", "co_parents"))
+"""Columns that may be as large as the square of their table."""
+
 QUIET: Final[Mapping[str, str]] = {"grad": "quiet_grad"}
 """Columns whose field is refused in ordinary cases, and the name under which the record gives it or None."""
 
@@ -180,11 +184,21 @@ def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int], r
     known = frozenset(table.names) - AS_FIELDS
     return frame_of(
         {
-            name: picked(table.column(name), rows) if name in known else [field_of(record, name) for record in records]
+            name: cells_of(table, name, rows) if name in known else [field_of(record, name) for record in records]
             for name in columns
         },
         len(rows),
     )
+
+
+def cells_of(table: Table[Any], name: str, rows: Sequence[int]) -> Sequence[object]:
+    """Some cells of a column; None for each where all of them are too large to be had at once."""
+    try:
+        return picked(table.column(name), rows)
+    except JournalError as exc:
+        if exc.code != "records_too_large" or name not in NEIGHBOURS:
+            raise
+        return [None] * len(rows)
 
 
 def field_of(record: object, name: str) -> object:
