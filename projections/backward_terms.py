@@ -16,6 +16,7 @@ Not    which spots there are: a pass that is about to run and finished tables as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import ClassVar, Final, Literal, TypeAlias
 
 import attrs
@@ -274,8 +275,9 @@ def in_backward_pass(number: int) -> Selector:
     Raises:
         SelectionError: ``selector_pass_invalid``.
     """
-    if type(number) is int and 1 <= number < 2**63:
-        return InPass(number)
+    given: object = number
+    if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) < 2**63:
+        return InPass(int(given))
     raise SelectionError(
         code="selector_pass_invalid",
         problem=f"{number!r} is no number of a backward pass",

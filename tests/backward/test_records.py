@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -147,6 +148,56 @@ def test_positions_count_from_0_and_passes_from_1(twice: tl.Trace) -> None:
                 collection.for_pass(number)  # type: ignore[arg-type]  # what is refused
             assert isinstance(caught.value, LookupRefused)
             assert (caught.value.code, caught.value.fields["passes"]) == ("backward_pass_unknown", (1, 2))
+
+
+def test_a_number_of_numpy_is_a_number_and_nothing_else_that_looks_like_one(twice: tl.Trace) -> None:
+    one, grads = np.int64(1), twice.ops["relu_1_2"].autograd
+    assert twice.autograd.backward_passes.for_pass(one).pass_index == 1
+    assert len(twice.autograd.grad_fn_calls.in_pass(one)) == 10
+    assert torch.equal(grads.grad_for(bwd=one), grads.grad_for(bwd=1))
+    assert repr(tl.in_backward_pass(one)) == "in_backward_pass(1)"
+    assert code_of(lambda: twice.ops["linear_1_1"].autograd.grad_for(bwd=np.int64(2))) == "gradient_not_saved"
+    for wrong in (True, 1.0, np.float64(1), torch.tensor(1), None):
+        for read in (
+            lambda wrong=wrong: grads.grad_for(bwd=wrong),
+            lambda wrong=wrong: twice.autograd.grad_fn_calls.in_pass(wrong),
+            lambda wrong=wrong: twice.autograd.backward_passes.for_pass(wrong),
+        ):
+            assert code_of(read) == "backward_pass_unknown"
+        assert code_of(lambda wrong=wrong: tl.in_backward_pass(wrong)) == "selector_pass_invalid"
+
+
+@pytest.mark.parametrize("wrong", ["tanh", None, lambda op: True])
+def test_what_is_no_selector_matches_nothing_and_is_told_so(once: tl.Trace, wrong: Any) -> None:
+    assert code_of(lambda: once.autograd.grad_fns.matching(wrong)) == "selector_argument_type_invalid"
+    assert code_of(lambda: once.autograd.grad_fn_calls.matching(wrong)) == "selector_argument_type_invalid"
+
+
+def test_the_short_form_of_anything_is_had_after_cleanup_too(once: tl.Trace) -> None:
+    held = [once.ops, once.autograd.grad_fns, once.ops[0], once.autograd.grad_fns[0], once.ops[1].autograd]
+    once.cleanup()
+    assert all(repr(once) in repr(one) for one in held)
+
+
+def test_a_parameter_that_thousands_of_steps_share_leaves_the_frame_of_the_nodes_readable() -> None:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(4500):
+                x = x * self.scale
+            return x
+
+    trace = tl.trace(Steps(), torch.ones(2))
+    trace.backward(trace.output.sum())
+    frame = trace.autograd.grad_fns.to_pandas()
+    assert len(frame) == 4502
+    assert frame["co_parents"].isna().all()
+    assert len(trace.autograd.grad_fns[1].co_parents) > 4000
+    assert len(trace.fingerprint) == 64
+    trace.cleanup()
 
 
 def test_two_firings_in_one_pass_are_ambiguous_and_had_one_by_one(trace: tl.Trace) -> None:

@@ -6,8 +6,7 @@ Rule   an output has no record of its own: its gradient is read from those of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from projections.errors import over_events
@@ -20,6 +19,7 @@ from torchlens.reading.backward_accessors import (
     GradFnAccessor,
     GradFnCallAccessor,
     GradientAccessor,
+    has_pass,
 )
 from torchlens.reading.explaining import Explanation, explain
 from torchlens.reading.lookup import listed
@@ -149,8 +149,8 @@ class OpAutograd:
             AmbiguousReadError: ``gradient_pass_ambiguous``, where its node fired several times in that pass.
         """
         records = gradients_read(self.op)
-        if not records.rows_of_pass(bwd) and bwd in self.op.trace.table("backward_passes").column("pass_index"):
-            raise not_saved(self.op, bwd)
+        if not records.rows_of_pass(bwd) and has_pass(self.op.trace, bwd):
+            raise not_saved(self.op, int(bwd))
         return records.for_pass(bwd).grad
 
     @property
@@ -184,6 +184,8 @@ class OpAutograd:
         return label
 
     def __repr__(self) -> str:
+        if self.op.trace.projector is None:
+            return f"<autograd of {self.op!r}>"
         gradients = amount(self.num_saved_grads, "gradient")
         return f"<autograd of {self.op.read('label')}: {self.grad_fn_class_name}, {gradients}>"
 
@@ -192,6 +194,29 @@ def count(trace: View, what: str) -> int:
     """A count among the facts of the capture."""
     told: int = trace.tables.fact(what)
     return told
+
+
+class FireTimings(Mapping[str, "Duration | None"]):
+    """How long each firing took, by call label, as of when it was asked for; times are read one by one."""
+
+    __slots__ = ("_rows", "_times")
+
+    def __init__(self, trace: View) -> None:
+        self._rows = trace.index().door("grad_fn_calls")
+        self._times = trace.table("grad_fn_calls").column("backward_duration")
+
+    def __getitem__(self, label: str) -> Duration | None:
+        time = self._times[self._rows[label][0]]
+        return None if time is None else Duration(time)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 class TraceAutograd:
@@ -254,9 +279,7 @@ class TraceAutograd:
                 problem="this trace was cleaned up, and with it the times of its firings",
                 remedy="read them before cleanup(), or from the journal of the capture",
             )
-        calls = self.trace.table("grad_fn_calls")
-        times = [None if time is None else Duration(time) for time in calls.column("backward_duration")]
-        return MappingProxyType(dict(zip(calls.column("call_label"), times, strict=True)))
+        return FireTimings(self.trace)
 
     def disarm(self) -> None:
         """Hear of no further backward pass of this capture: close what is open, and take the hooks off its nodes."""

@@ -15,10 +15,10 @@ from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.printable import amount
 from torchlens.reading.accessors import Accessor
 from torchlens.reading.gradient_sites import matching_firings
-from torchlens.reading.lookup import KINDS, listed
+from torchlens.reading.lookup import KINDS, listed, whole
 from torchlens.reading.view import View
 
-__all__ = ["BackwardPassAccessor", "GradFnAccessor", "GradFnCallAccessor", "GradientAccessor"]
+__all__ = ["BackwardPassAccessor", "GradFnAccessor", "GradFnCallAccessor", "GradientAccessor", "has_pass"]
 
 R = TypeVar("R")
 
@@ -52,18 +52,19 @@ class ByPass(Accessor[R]):
 
     def in_pass(self, number: int) -> Self:
         """The members of a backward pass; refused with ``backward_pass_unknown`` where the trace has no such pass."""
-        if number not in self.trace.table("backward_passes").column("pass_index"):
+        if not has_pass(self.trace, number):
             self.none_in(number)
         return type(self)(self.trace, self.rows_of_pass(number), self.of)
 
     def rows_of_pass(self, number: object) -> list[int]:
         numbers = self.trace.table(self.table_name).column(self.pass_column)
-        return [row for row in self.rows if numbers[row] == number] if type(number) is int else []
+        wanted = whole(number)
+        return [] if wanted is None else [row for row in self.rows if numbers[row] == wanted]
 
     def none_in(self, number: object) -> NoReturn:
         kind, recorded = KINDS[self.table_name], len(self.trace.table("backward_passes"))
         passes = tuple(dict.fromkeys(self.column(self.pass_column)))
-        if type(number) is int and 1 <= number <= recorded:
+        if has_pass(self.trace, number):
             what = f"no {kind}" if self.of is None else f"no {kind} of {self.of!r}"
             problem = f"backward pass {number} has {what}"
         else:
@@ -88,6 +89,12 @@ class ByPass(Accessor[R]):
             backward_pass_index=number,
             count=count,
         )
+
+
+def has_pass(trace: View, number: object) -> bool:
+    """Whether the trace has a backward pass of this number, from 1."""
+    wanted = whole(number)
+    return wanted is not None and 1 <= wanted <= len(trace.table("backward_passes"))
 
 
 class Numbered(ByPass[R]):

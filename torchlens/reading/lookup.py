@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from projections import CaptureTables, Table
@@ -19,7 +20,7 @@ from projections.selector import RAW_TAIL, is_count
 from projections.vocabulary import ROOT
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
-__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "near_misses", "sliced"]
+__all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "near_misses", "sliced", "whole"]
 
 T = TypeVar("T")
 
@@ -293,6 +294,11 @@ def at_position(key: object, count: int, what: str) -> int:
         position=position,
         count=count,
     )
+
+
+def whole(number: object) -> int | None:
+    """A number as ``int``, NumPy's too; None for a boolean and what else is no whole number, as a float or a tensor."""
+    return int(number) if isinstance(number, Integral) and not isinstance(number, bool) else None
 
 
 def sliced(rows: Sequence[T], key: slice, what: str) -> Sequence[T]:
