@@ -19,9 +19,15 @@ DTYPE_WORD: Final[dict[torch.dtype, str]] = {
 }
 """The word an event carries for each dtype."""
 
+
 STRIDED: Final = torch.strided
 
 DTYPE_BY_WORD: Final = {word: dtype for dtype, word in DTYPE_WORD.items()}
+
+
+def like_of(tensor: Tensor) -> tuple[tuple[int, ...], str, str]:
+    """Shape, dtype and device, as events have them."""
+    return (tuple(tensor.shape), DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
 
 
 def has_plain_memory(tensor: Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,7 @@ def test_a_recording_without_a_request_follows_no_backward() -> None:
 
 
 def test_a_recording_without_a_request_hooks_nothing_and_leaves_torch_alone() -> None:
+    gc.collect()  # traces of other tests that a cycle of an error's holds
     before = torch.autograd._engine_run_backward  # type: ignore[attr-defined]
     recording = recorded()
     assert torch.autograd._engine_run_backward is before  # type: ignore[attr-defined]
@@ -290,6 +292,17 @@ def test_a_recording_keeps_what_it_was_asked_for(options: dict[str, Any], labels
     (only,) = trace.autograd.backward_passes
     assert (only.trigger, only.implicit) == ("recording_backward", False)
     assert only.backward_call_context.file == __file__
+
+
+def test_the_backward_of_a_recording_takes_what_torchs_takes() -> None:
+    recording = recorded(backward_ready=True, default_grad=True)
+    out, trace = recording.output, recording.to_trace()
+    weight = trace.params[0].handle
+    recording.backward(out, gradient=torch.full_like(out, 3.0), inputs=[weight], retain_graph=True)
+    (made,) = trace.autograd.backward_passes
+    assert made.root_grad_arguments[0]["shape"] == tuple(out.shape)
+    assert made.inputs_subset is not None
+    assert torch.equal(weight.grad, torch.autograd.grad(out, weight, torch.full_like(out, 3.0))[0])
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,14 @@ class Pass:
             outer = outer.parent
         return False
 
-    def journal(self, step: PassStep, error: BaseException | None = None) -> bool:
-        """Close it, if it is open; whether this did.
+    def journal(self, step: PassStep, error: BaseException | None = None) -> None:
+        """Close it, if it is open.
 
         Raises:
             IllegalTransition: When it was closed before by anything but a drain.
         """
         if self.machine.step(step) is not Verdict.ALLOW:
-            return False
+            return
         tape, append = self.tape, self.writer.append
         left = [(node, start) for node, start in tape.begun.items() if start is not None]
         for node, start in left:
@@ -136,7 +136,6 @@ class Pass:
                 peak_memory=self.memory.peak(),
             )
         )
-        return True
 
     def step(self, step: PassStep) -> None:
         """Take one of the two later steps, if it is time.

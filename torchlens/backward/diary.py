@@ -38,13 +38,12 @@ from torchlens.backward.closing import Pass, is_inside
 from torchlens.backward.hooks import Handle, Tape, hook
 from torchlens.backward.keeping import Keep, Waiting, in_memory, in_stream, keep_waiting, nothing_kept
 from torchlens.backward.making import made_by
-from torchlens.backward.policy import Policy
+from torchlens.backward.policy import NOTHING, Policy
 from torchlens.backward.walking import Edge, Edges, Walk, kind_of
 from torchlens.errors import BackwardRefused, TorchLensError, message_of
 from torchlens.handles import release
-from torchlens.tensors import DTYPE_WORD
 
-__all__ = ["Diary", "EngineRequest", "ForwardLeft", "VerbRequest", "like_of"]
+__all__ = ["Diary", "EngineRequest", "ForwardLeft", "VerbRequest"]
 
 FOUND: Final = NodesFound.type_id
 
@@ -107,16 +106,15 @@ class Diary:
 
     Args:
         capture: What its forward left.
-        policy: Which gradients passes keep unless they are asked otherwise.
         is_standing: Whether the nodes of the forward are hooked from now on, so that no run goes by unnoticed.
     """
 
-    def __init__(self, capture: ForwardLeft, policy: Policy, *, is_standing: bool) -> None:
+    def __init__(self, capture: ForwardLeft, *, is_standing: bool) -> None:
         self.capture = capture
         self.nodes = capture.nodes
         self.num_op_nodes = len(capture.nodes)
         self._is_large = len(capture.nodes) >= compat.MAX_TOUCHED_NODES
-        self.policy = policy
+        self.policy: Policy = NOTHING  # of passes that are not asked otherwise
         self.is_standing = is_standing
         self.is_armed = True
         self.refusal: TorchLensError | None = None  # what the next verb raises
@@ -505,10 +503,6 @@ def _drained(diary: ref[Diary], number: int, task: int) -> None:
             held.drained(number, task)
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
             held.failed(error)
-
-
-def like_of(tensor: Tensor) -> TensorLike:
-    return (tuple(tensor.shape), DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
 
 
 def recording_failed(error: Exception) -> BackwardRefused:

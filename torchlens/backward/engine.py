@@ -24,11 +24,12 @@ from journal import JournalError
 from journal.lifecycle import PassStep
 from torchlens import collector, compat, turns
 from torchlens.backward.closing import Pass
-from torchlens.backward.diary import Diary, EngineRequest, VerbRequest, like_of
+from torchlens.backward.diary import Diary, EngineRequest, VerbRequest
 from torchlens.backward.making import Makers, are_noted, given_nodes
 from torchlens.backward.walking import Edge, Walk, own_part
 from torchlens.copying import past_copies
 from torchlens.errors import BackwardRefused
+from torchlens.tensors import like_of
 
 __all__ = ["abandon", "arm", "asking", "disarm", "not_connected"]
 

@@ -19,7 +19,7 @@ from journal.events import GradientObserved, NodeFired, Row, Side
 from torchlens import compat
 from torchlens.backward.keeping import Keep, Waiting
 from torchlens.backward.policy import Kept, Policy
-from torchlens.tensors import DTYPE_WORD
+from torchlens.tensors import like_of
 
 __all__ = ["Handle", "HookedDiary", "Tape", "hook"]
 
@@ -96,9 +96,7 @@ class Tape:
 
     def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
         payload = self.keep(gradient) if keeps else None
-        device = "cpu" if gradient.is_cpu else str(gradient.device)
-        like = (gradient.shape, DTYPE_WORD[gradient.dtype], device)
-        self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like, payload))
+        self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like_of(gradient), payload))
 
 
 def hook(

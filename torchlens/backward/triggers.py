@@ -39,7 +39,7 @@ class Backwards:
         self.diary: Diary | None = None
         self.policy_of: Callable[[Any], Policy] = lambda asked: NOTHING  # until ``follow``
         if capture.nodes and is_wanted:
-            self.diary = Diary(capture, NOTHING, is_standing=is_standing)
+            self.diary = Diary(capture, is_standing=is_standing)
             engine.arm(self.diary)
 
     def follow(self, policy_of: Callable[[Any], Policy], save_grads: Any) -> None:

@@ -372,17 +372,16 @@ class Recording(Sequence[RecordedActivation]):
         *,
         save_grads: Any = None,
         default_grad: bool | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
+        **torch_kwargs: Any,
     ) -> Recording:
-        """Run ``loss.backward()`` and record it as a backward pass; its gradients join ``grad_records``.
+        """Run ``loss.backward(**torch_kwargs)`` and record it as a backward pass; its gradients join ``grad_records``.
 
         Args:
             loss: A tensor made of ``output`` or of recorded activations.
             save_grads: Which gradients this pass keeps, as in ``CaptureOptions``; None leaves it at what ``tl.record``
                 was given.
             default_grad: Whether it keeps all where neither says which; None likewise.
-            retain_graph, create_graph: As for ``torch.Tensor.backward``.
+            torch_kwargs: ``gradient``, ``retain_graph``, ``create_graph`` and ``inputs``, as torch takes them.
 
         Returns:
             This recording.
@@ -413,7 +412,7 @@ class Recording(Sequence[RecordedActivation]):
         self._trace.live_backwards().backward(
             loss,
             self._asked.of_pass(save_grads, default_grad),
-            {"retain_graph": retain_graph, "create_graph": create_graph},
+            torch_kwargs,
             trigger="recording_backward",
         )
         return self
