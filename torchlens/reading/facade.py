@@ -54,6 +54,7 @@ from torchlens.reading.gradient_sites import resolve_gradients
 from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of, unstored_rows
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.lookup import Found
+from torchlens.reading.nonfinite_gradients import GradientFinding, nonfinite_gradients_of
 from torchlens.reading.raw import raw_input, raw_output
 from torchlens.reading.records import (
     Buffer,
@@ -105,7 +106,18 @@ class CaptureOutcome:
 
 
 INSIDE: Final = frozenset(dir(View)) - {"events", "opened"} | frozenset(
-    ("alive", "known_of_values", "live_backwards", "phase_of_end", "read", "records", "resolved", "values_looked_at")
+    (
+        "alive",
+        "gradients_looked_at",
+        "known_of_gradients",
+        "known_of_values",
+        "live_backwards",
+        "phase_of_end",
+        "read",
+        "records",
+        "resolved",
+        "values_looked_at",
+    )
 )
 """Names of a trace that are for other parts of the package, and in no ``dir``."""
 
@@ -136,6 +148,7 @@ class Trace(View):
         super().__init__(journal, stream, handles)
         self.returned = output
         self.looked_at: tuple[CaptureTables, NonfiniteFinding] | None = None
+        self.looked_at_gradients: tuple[CaptureTables, GradientFinding] | None = None
 
     trace_label = Field[str]("Name given to it, else the class of its model.")
     name = Field[str | None]("Name given to it; None without one.")
@@ -267,7 +280,14 @@ class Trace(View):
     def health(self) -> TraceHealth:
         """What could not be watched, and how far the capture can be trusted."""
         with over_events():
-            return health_of(self.tables, self.values_looked_at, self.known_of_values, unstored_rows(self))
+            return health_of(
+                self.tables,
+                self.values_looked_at,
+                self.known_of_values,
+                self.gradients_looked_at,
+                self.known_of_gradients,
+                unstored_rows(self),
+            )
 
     # -- collections
 
@@ -681,7 +701,7 @@ class Trace(View):
             self.projector = None
             self.indexed = None
             self.returned = MISSING
-            self.looked_at = None
+            self.looked_at = self.looked_at_gradients = None
             if self.handles is not None:
                 self.handles.close()
         self.journal.close()
@@ -718,6 +738,19 @@ class Trace(View):
         """The same where it was looked at."""
         tables = self.tables
         return self.looked_at[1] if self.looked_at is not None and self.looked_at[0] is tables else None
+
+    def gradients_looked_at(self) -> GradientFinding:
+        """NaN and infinities among the kept gradients; what ``trace.health.gradients`` reads, looked at once."""
+        known = self.known_of_gradients()
+        if known is None:
+            known = nonfinite_gradients_of(self)
+            self.looked_at_gradients = (self.tables, known)
+        return known
+
+    def known_of_gradients(self) -> GradientFinding | None:
+        """The same where it was looked at."""
+        tables, known = self.tables, self.looked_at_gradients
+        return known[1] if known is not None and known[0] is tables else None
 
     @property
     def records(self) -> OpRecords:

@@ -1,24 +1,24 @@
 """How far a capture can be trusted, for people: ``trace.health``.
 
-Everything here but ``nonfinite`` is read from the tables. That one looks at the kept activations, once, since no event
-says what is in them. The text form and ``is_clean`` look too, unless there is very much to look at.
+Everything here but ``nonfinite`` and ``gradients`` is read from the tables. These look at the kept activations and
+gradients, once, since no event says what is in them. The text form and ``is_clean`` look too, unless there is very
+much to look at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any, Final
 
 import attrs
 
 from journal import JournalError
 from projections import CaptureTables
-from projections.errors import over_events
 from torchlens.errors import PayloadUnavailableError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
-from torchlens.reading.locations import innermost_own
+from torchlens.reading.locations import place_in_model
+from torchlens.reading.nonfinite_gradients import GradientFinding
 from torchlens.reading.view import View, no_torch
 
 __all__ = [
@@ -37,7 +37,8 @@ NAMED: Final = 8
 """Most labels or places that the text of a finding names."""
 
 MOST_LOOKED_AT: Final = 1 << 30
-"""Bytes of kept activations that are looked at unasked, in about a second; more of them only by ``nonfinite``."""
+"""Bytes of kept activations, and of kept gradients, that are looked at unasked, in about a second; more of them only by
+``nonfinite`` and ``gradients``."""
 
 
 @attrs.frozen
@@ -179,6 +180,10 @@ class TraceHealth:
     held: Bytes  # size of the kept activations
     look: Callable[[], NonfiniteFinding] = attrs.field(repr=False, eq=False)
     known: Callable[[], NonfiniteFinding | None] = attrs.field(repr=False, eq=False)
+    has_backward_pass: bool  # whether one is recorded
+    held_gradients: Bytes  # size of the kept gradients
+    look_at_gradients: Callable[[], GradientFinding] = attrs.field(repr=False, eq=False)
+    known_of_gradients: Callable[[], GradientFinding | None] = attrs.field(repr=False, eq=False)
 
     @property
     def nonfinite(self) -> NonfiniteFinding:
@@ -190,12 +195,22 @@ class TraceHealth:
         return self.look()
 
     @property
+    def gradients(self) -> GradientFinding:
+        """NaN and infinities in what backward passes left. Every kept gradient is looked at, once.
+
+        Raises:
+            PayloadUnavailableError: ``torch_not_installed``.
+        """
+        return self.look_at_gradients()
+
+    @property
     def is_clean(self) -> bool:
         """Whether there is nothing to report, NaN and infinities included.
 
-        Where more than a gigabyte is kept, values count only once ``nonfinite`` was read.
+        Where more than a gigabyte is kept, activations count only once ``nonfinite`` was read, gradients once
+        ``gradients`` was.
         """
-        values = self.values()
+        values, gradients = self.values(), self.values_of_gradients()
         return not (
             self.capture_verified is False
             or self.unseen_tensors
@@ -203,6 +218,7 @@ class TraceHealth:
             or self.threads
             or self.notes
             or (values is not None and values.labels)
+            or (gradients is not None and gradients.found)
         )
 
     def values(self) -> NonfiniteFinding | None:
@@ -211,6 +227,15 @@ class TraceHealth:
             return self.known()
         try:
             return self.look()
+        except PayloadUnavailableError:  # torch is not installed
+            return None
+
+    def values_of_gradients(self) -> GradientFinding | None:
+        """The same of gradients."""
+        if self.held_gradients > MOST_LOOKED_AT:
+            return self.known_of_gradients()
+        try:
+            return self.look_at_gradients()
         except PayloadUnavailableError:  # torch is not installed
             return None
 
@@ -244,8 +269,16 @@ class TraceHealth:
             yield f"  values: {self.held} of activations not looked at; read .nonfinite"
         else:
             yield f"  values: {values}"
+        is_all = values is not None and not values.unchecked
+        if self.has_backward_pass:
+            gradients = self.values_of_gradients()
+            if gradients is None:
+                yield f"  gradients: {self.held_gradients} not looked at; read .gradients"
+            else:
+                yield f"  gradients: {gradients}"
+            is_all = is_all and gradients is not None and gradients.checked > 0 and not gradients.unchecked
         if self.is_clean:
-            yield "  nothing else to report" if values is None or values.unchecked else "  nothing to report"
+            yield "  nothing to report" if is_all else "  nothing else to report"
 
 
 def several(lead: str, items: Any) -> Iterator[str]:
@@ -258,6 +291,8 @@ def health_of(
     tables: CaptureTables,
     look: Callable[[], NonfiniteFinding],
     known: Callable[[], NonfiniteFinding | None],
+    look_at_gradients: Callable[[], GradientFinding],
+    known_of_gradients: Callable[[], GradientFinding | None],
     unstored: Sequence[int],
 ) -> TraceHealth:
     """The health of a trace, from its tables.
@@ -266,6 +301,7 @@ def health_of(
         tables: They.
         look: Looks at the kept activations.
         known: What was found in them, where they were looked at.
+        look_at_gradients, known_of_gradients: The same of the kept gradients.
         unstored: Rows of the ops of which a payload was kept, and its bytes are not in the journal on disk.
     """
     fact, ops = tables.fact, tables.ops
@@ -304,6 +340,10 @@ def health_of(
         held=Bytes(fact("saved_activation_memory")),
         look=look,
         known=known,
+        has_backward_pass=fact("has_backward_pass"),
+        held_gradients=Bytes(fact("saved_gradient_memory")),
+        look_at_gradients=look_at_gradients,
+        known_of_gradients=known_of_gradients,
     )
 
 
@@ -408,14 +448,6 @@ def nonfinite_of(view: View) -> NonfiniteFinding:
         unchecked=len(labels) - checked,
         labels=tuple(labels[row] for row in found),
         nan_labels=tuple(labels[row] for row in with_nan),
-        first_place=place_of(view, found),
-        first_nan_place=place_of(view, with_nan),
+        first_place=place_in_model(view, found[0] if found else -1),
+        first_nan_place=place_in_model(view, with_nan[0] if with_nan else -1),
     )
-
-
-def place_of(view: View, rows: list[int]) -> str | None:
-    """File and line of the first of some ops; None without one, or where its place is not known."""
-    frames = view.tables.ops.value("code_context", rows[0]) if rows else ()
-    with over_events():
-        frame = innermost_own(frames, lambda frame: frame[0])
-        return None if frame is None else f"{PurePath(frame[0]).name}:{frame[1]}"

@@ -13,10 +13,11 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from projections.errors import over_events
 from projections.sites import FRAME
 from torchlens.reading.view import View
 
-__all__ = ["FuncCallLocation", "innermost_own", "location_of"]
+__all__ = ["FuncCallLocation", "innermost_own", "location_of", "place_in_model"]
 
 T = TypeVar("T")
 
@@ -123,6 +124,14 @@ def innermost_own(places: Sequence[T], file: Callable[[T], str]) -> T | None:
         if not is_installed(file(place)):
             return place
     return places[-1] if places else None
+
+
+def place_in_model(view: View, row: int) -> str | None:
+    """File and line at which an op was called; None for row -1, and where its place is not known."""
+    frames = view.tables.ops.value("code_context", row) if row >= 0 else ()
+    with over_events():
+        frame = innermost_own(frames, lambda frame: frame[0])
+        return None if frame is None else f"{PurePath(frame[0]).name}:{frame[1]}"
 
 
 def is_installed(file: str) -> bool:
