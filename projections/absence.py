@@ -65,6 +65,15 @@ class Met(NamedTuple):
     row: int = NOWHERE  # of ``nothing``, the op whose node gave none
 
 
+class PassFacts(NamedTuple):
+    """What a backward pass was asked for, and where it ended."""
+
+    raised_in: str | None  # label of the node that raised; None where none did, or that is not known
+    is_transient: bool  # none of its gradients could be kept
+    accumulates: bool
+    names_inputs: bool  # whether only the gradients of some places were asked for
+
+
 class Flow(Protocol):
     """What backward passes have told of gradients."""
 
@@ -92,6 +101,10 @@ class Flow(Protocol):
 
     def met_leaf(self, parameter: int) -> Met:
         """What was made of a parameter's."""
+        ...
+
+    def facts(self, number: int) -> PassFacts:
+        """What is known of a pass."""
         ...
 
 

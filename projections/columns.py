@@ -557,6 +557,7 @@ BACKWARD_PASSES: Final = {
     "origin_backward_pass": "the pass that made its nodes of the highest order; None at order 1",
     "engine_flags": "retain_graph and create_graph; {} for an implicit pass",
     "accumulates": "into the .grad of leaves",
+    "is_transient": "its gradients were batched, or of another transform: none is kept",
     "save_grads_policy": "which gradients were kept, as text; None for none",
     "status": "ok, error, incomplete or unfinished",
     "closed_by": "trigger_return, engine_drain, sync_point or engine_error; None while unfinished",

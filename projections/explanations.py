@@ -102,8 +102,9 @@ def not_differentiable(reasons: Reasons, absence: Absence) -> str:
     return f"{called(reasons, absence)} has no derivative, or is not told to autograd"
 
 
-def during(what: str) -> One:
-    return lambda reasons, absence: what.format(absence.cut.number + 1)
+def not_upstream(reasons: Reasons, absence: Absence) -> str:
+    what = "no loss of a recorded backward pass was" if reasons.flow.only is None else "what that began with was not"
+    return f"{what} made from it"
 
 
 def failed(reasons: Reasons, absence: Absence) -> str:
@@ -113,12 +114,30 @@ def failed(reasons: Reasons, absence: Absence) -> str:
         return f"backward pass {number + 1} has not come to its end"
     if event[EXCEPTION] is None and event[INCOMPLETE_REASON] is not None:
         return f"backward pass {number + 1} was recorded in part: {event[INCOMPLETE_REASON]}"
-    return f"backward pass {number + 1} raised before it came there"
+    where = reasons.flow.facts(number).raised_in
+    return f"backward pass {number + 1} raised{f' in {where}' if where else ''} before it came there"
 
 
-def not_upstream(reasons: Reasons, absence: Absence) -> str:
-    what = "no loss of a recorded backward pass was" if reasons.flow.only is None else "what that began with was not"
-    return f"{what} made from it"
+def graph_freed(reasons: Reasons, absence: Absence) -> str:
+    number = absence.cut.number
+    where = reasons.flow.facts(number).raised_in
+    return f"backward pass {number + 1} {f'failed in {where}' if where else 'failed'}: graph freed by an earlier one"
+
+
+def not_kept(reasons: Reasons, absence: Absence) -> str:
+    """A pass leads there, and has left nothing: it could not keep it, did not work it out, or was not asked to."""
+    number = absence.cut.number
+    facts, name = reasons.flow.facts(number), f"backward pass {number + 1}"
+    if absence.is_param:
+        if not facts.accumulates:
+            return f"{name} was run by torch.autograd.grad, which adds nothing to parameters"
+        if facts.names_inputs:
+            return f"{name} was run with inputs=, which left it out"
+    elif reasons.met[absence.row].how == "unasked" and (facts.names_inputs or not facts.accumulates):
+        return f"{name} was asked with inputs= for other gradients alone, and did not work it out"
+    if facts.is_transient:
+        return f"{name} ran over batched gradients, which are not kept"
+    return f"{name} was not asked to keep it"
 
 
 def always(what: str) -> One:
@@ -132,8 +151,8 @@ SAID: Final[dict[Reason, One]] = {
     "never called": always("no op took it"),
     "not upstream of the loss": not_upstream,
     "not differentiable": not_differentiable,
-    "graph freed": during("backward pass {} met a graph that an earlier one had freed"),
-    "not saved by policy": during("backward pass {} was not asked to keep it"),
+    "graph freed": graph_freed,
+    "not saved by policy": not_kept,
     "backward failed": failed,
     "no backward yet": always("no backward pass is recorded"),
 }

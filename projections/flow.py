@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
-from projections.absence import Met
+from projections.absence import Met, PassFacts
 from projections.arrivals import Place
 from projections.forward import Forward
 from projections.graph import NOWHERE
-from projections.passes import ACCUMULATES, INPUTS, MESSAGE, RAISED_IN, ROOTS, closed, opened, status
+from projections.passes import ACCUMULATES, INPUTS, IS_TRANSIENT, MESSAGE, ROOTS, closed, opened, raised_in, status
 
 FREED: Final = "backward through the graph a second time"
 """Part of what torch says of a graph whose saved tensors are gone."""
@@ -222,7 +222,17 @@ class Passed:
         event = closed(self.forward, number)
         if event is not None and FREED in (event[MESSAGE] or ""):
             return Met("freed", number)
-        raised = NOWHERE if event is None or event[RAISED_IN] is None else self.autograd.row_of(event[RAISED_IN])
+        raised = raised_in(self.forward, number)
         if raised != NOWHERE and self.autograd.state.classes[self.autograd.kinds[raised]][0] == NOT_IMPLEMENTED:
             return Met("nothing", number, self.forward.pairing.op_of[raised])
         return Met("failed", number)
+
+    def facts(self, number: int) -> PassFacts:
+        """What a pass was asked for, and where it ended."""
+        event, node = opened(self.forward, number), raised_in(self.forward, number)
+        return PassFacts(
+            raised_in=None if node == NOWHERE else self.autograd.labels[node],
+            is_transient=event[IS_TRANSIENT],
+            accumulates=event[ACCUMULATES],
+            names_inputs=event[INPUTS] is not None,
+        )

@@ -32,6 +32,7 @@ INPUTS: Final = field(PassOpened, "inputs")
 RETAIN_GRAPH: Final = field(PassOpened, "retain_graph")
 CREATE_GRAPH: Final = field(PassOpened, "create_graph")
 ACCUMULATES: Final = field(PassOpened, "accumulates")
+IS_TRANSIENT: Final = field(PassOpened, "is_transient")
 
 CLOSED_BY: Final = field(PassJournaled, "closed_by")
 DRAIN_QUEUED: Final = field(PassJournaled, "drain_queued")
@@ -101,6 +102,24 @@ def status(forward: Forward, number: int) -> str:
     return "ok" if event[INCOMPLETE_REASON] is None else "incomplete"
 
 
+def raised_in(forward: Forward, number: int) -> int:
+    """The row of the node that raised; NOWHERE where none did, or that is not known.
+
+    In anomaly mode the engine looks at what a node gave when the node has fired, and its message names the class.
+    """
+    event = closed(forward, number)
+    if event is None or event[EXCEPTION] is None:
+        return NOWHERE
+    if event[RAISED_IN] is not None:
+        return forward.autograd.row_of(event[RAISED_IN])
+    fires = forward.autograd.fires_in[number]
+    if not fires:
+        return NOWHERE
+    node = forward.autograd.fire_rows[fires[-1]]
+    name = forward.autograd.state.classes[forward.autograd.kinds[node]][0]
+    return node if f"'{name}'" in (event[MESSAGE] or "") else NOWHERE
+
+
 def duration(forward: Forward, number: int) -> float | None:
     """Seconds until its end was told; where only something else showed that, until its last firing ended."""
     event = closed(forward, number)
@@ -134,6 +153,11 @@ def seeds(forward: Forward, event: Row) -> tuple[Any, ...]:
 
 def root_ids(forward: Forward, event: Row) -> tuple[int | None, ...]:
     return tuple([None if edge is None else edge[0] for edge, _ in event[ROOTS]])
+
+
+def raised_in_label(forward: Forward, number: int) -> str | None:
+    node = raised_in(forward, number)
+    return None if node == NOWHERE else forward.autograd.labels[node]
 
 
 def label_of(forward: Forward, number: int | None) -> str | None:
@@ -241,12 +265,13 @@ PASSES: Final[dict[str, Maker[Forward]]] = {
     "origin_backward_pass": per_pass(origin),
     "engine_flags": opening(engine_flags),
     "accumulates": opening(lambda forward, event: event[ACCUMULATES]),
+    "is_transient": opening(lambda forward, event: event[IS_TRANSIENT]),
     "save_grads_policy": opening(lambda forward, event: event[POLICY]),
     "status": per_pass(status),
     "closed_by": closing(lambda forward, event: event[CLOSED_BY]),
     "error_type": closing(lambda forward, event: event[EXCEPTION]),
     "error_message": closing(lambda forward, event: event[MESSAGE]),
-    "raised_in": closing(lambda forward, event: label_of(forward, event[RAISED_IN])),
+    "raised_in": per_pass(raised_in_label),
     "incomplete_reason": closing(lambda forward, event: event[INCOMPLETE_REASON]),
     "is_cut": is_cut,
     "num_grad_fn_calls": lambda forward: forward.autograd.fires_in.lengths(),

@@ -226,6 +226,7 @@ class DrawnPasses:
                 retain_graph=building.chance(),
                 create_graph=creates,
                 accumulates=accumulates,
+                is_transient=trigger == "autograd_grad" and opened.number % 2 == 1,
             )
         )
         if is_implicit:

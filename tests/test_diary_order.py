@@ -123,6 +123,7 @@ def pass_opened(number: int, parent: int | None, creates: bool = False) -> PassO
         retain_graph=True,
         create_graph=creates,
         accumulates=True,
+        is_transient=False,
     )
 
 

@@ -53,6 +53,7 @@ class PassOpened(Event):
     retain_graph: bool
     create_graph: bool
     accumulates: bool  # into the ``.grad`` of leaves; ``torch.autograd.grad`` does not
+    is_transient: bool  # its gradients live only while a transform runs, as batched ones do: none is kept
 
 
 @event("nodes_found", version=1)

@@ -106,6 +106,7 @@ class Hand:
                 retain_graph=True,
                 create_graph=False,
                 accumulates=accumulates,
+                is_transient=False,
             )
         )
         new = [name for name in self.ORDER if name not in self.found]

@@ -298,10 +298,10 @@ def test_a_refused_gradient_says_what_was_asked_of_the_pass(trace: tl.Trace) -> 
     with pytest.raises(PayloadUnavailableError, match="no backward pass is recorded"):
         trace.ops["relu_1_2"].grad  # noqa: B018  # the refusal is asked for
     Hand(trace).write(fires=("sum", "second"), policy=None, keeps=())
-    with pytest.raises(PayloadUnavailableError, match="save_grads=None") as caught:
+    with pytest.raises(PayloadUnavailableError, match="that one kept no gradient") as caught:
         trace.ops["relu_1_2"].grad  # noqa: B018  # the refusal is asked for
     assert caught.value.fields["reason"] == "not saved by policy"
-    with pytest.raises(PayloadUnavailableError, match="save_grads=None"):
+    with pytest.raises(PayloadUnavailableError, match="that one kept no gradient"):
         trace.ops["linear_2_3"].grad  # noqa: B018  # the refusal is asked for
 
 

@@ -112,6 +112,7 @@ class Passes:
             "retain_graph": False,
             "create_graph": False,
             "accumulates": True,
+            "is_transient": False,
         }
         self.add(PassOpened(pass_number=number, trigger=trigger, **{**facts, **known}))
         self.num_passes += 1

@@ -134,7 +134,8 @@ FIELDS: dict[str, str] = {
     """,
     "backward_passes": """
         pass_index trigger implicit outer_context backward_call_context save_grads_policy root_meta root_grad_fn_ids
-        root_grad_fns root_grad_arguments inputs_subset engine_flags accumulates order order_attribution_coverage
+        root_grad_fns root_grad_arguments inputs_subset engine_flags accumulates is_transient order
+        order_attribution_coverage
         origin_backward_pass grad_fn_calls num_grad_fn_calls status closed_by error_type error_message raised_in
         incomplete_reason is_cut duration peak_memory thread timestamp
     """,

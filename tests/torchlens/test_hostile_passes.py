@@ -57,7 +57,7 @@ def node(number: int, *edges: Any, name: str = "MulBackward0", leaf: int | None 
 def opened(number: int = 0, **told: Any) -> PassOpened:
     plain: dict[str, Any] = {"trigger": "backward", "frame": None, "policy": "True", "parent": None}
     plain |= {"thread": "MainThread", "task": None, "roots": (((0, 0), LIKE),), "seeds": (None,), "inputs": None}
-    plain |= {"retain_graph": False, "create_graph": False, "accumulates": True}
+    plain |= {"retain_graph": False, "create_graph": False, "accumulates": True, "is_transient": False}
     return PassOpened(pass_number=number, **plain | told)
 
 
@@ -77,7 +77,7 @@ def observed(node: int, **told: Any) -> GradientObserved:
 
 def journaled(number: int = 0, **told: Any) -> PassJournaled:
     plain: dict[str, Any] = {"closed_by": "trigger_return", "drain_queued": False, "exception": None}
-    plain |= {"message": None, "raised_in": None, "peak_memory": None}
+    plain |= {"message": None, "raised_in": None, "peak_memory": None, "incomplete_reason": None}
     return PassJournaled(pass_number=number, **plain | told)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.errors import LookupRefused, PayloadUnavailableError
 from torchlens.options import CaptureOptions
 
 EVERY = CaptureOptions(save_grads=True)
@@ -89,3 +90,106 @@ def test_many_gigabytes_of_gradients_are_looked_at_only_when_asked(monkeypatch: 
     assert "not looked at; read .gradients" in str(trace.health)
     assert trace.health.gradients.verdict == "found"
     assert not trace.health.is_clean
+
+
+# -- what a pass left nothing of --------------------------------------------------------------------------
+
+
+class Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.second(torch.relu(self.first(x)))
+        return made
+
+
+def traced(**options: object) -> tl.Trace:
+    torch.manual_seed(0)
+    return tl.trace(Chain(), torch.randn(2, 4), capture=CaptureOptions(save_grads=True, **options))  # type: ignore[arg-type]  # any of them
+
+
+def said_of(trace: tl.Trace, key: str) -> str:
+    found = trace.autograd.explain(key)
+    assert found is not None
+    return found.text
+
+
+def batched(trace: tl.Trace) -> None:
+    node = trace["relu_1_2"].autograd.grad_fn_handle
+    seeds = torch.eye(6).reshape(6, 2, 3)
+    edge = torch.autograd.graph.GradientEdge(node, 0)
+    torch.autograd.grad(trace.output, [edge], seeds, is_grads_batched=True, retain_graph=True)
+
+
+def test_batched_gradients_are_said_not_to_be_kept() -> None:
+    trace = traced()
+    batched(trace)
+    only = trace.autograd.backward_passes[0]
+    assert (only.is_transient, only.save_grads_policy) == (True, "True")
+    assert said_of(trace, "linear_2_3").endswith("backward pass 1 ran over batched gradients, which are not kept")
+    with pytest.raises(PayloadUnavailableError) as refused:
+        trace["linear_2_3"].grad  # noqa: B018  # refused
+    assert refused.value.code == "gradient_not_saved"
+    assert "save_grads=True" not in str(refused.value)
+    assert "is_grads_batched" in refused.value.remedy
+    trace.backward(trace.output.sum())
+    assert not trace.autograd.backward_passes[1].is_transient
+
+
+def test_what_torch_autograd_grad_gives_no_parameter_is_said_and_what_it_was_not_asked_for() -> None:
+    trace = traced()
+    hidden = trace["relu_1_2"].autograd.grad_fn_handle
+    torch.autograd.grad(trace.output.sum(), [torch.autograd.graph.GradientEdge(hidden, 0)])
+    adds_nothing = "backward pass 1 was run by torch.autograd.grad, which adds nothing to parameters"
+    assert said_of(trace, "second.weight").endswith(adds_nothing)
+    assert said_of(trace, "linear_1_1").endswith(
+        "backward pass 1 was asked with inputs= for other gradients alone, and did not work it out"
+    )
+    with pytest.raises(PayloadUnavailableError) as refused:
+        trace["linear_1_1"].grad  # noqa: B018  # refused
+    assert "save_grads" not in refused.value.remedy
+    assert "inputs=" in refused.value.remedy
+
+
+def test_a_parameter_that_inputs_left_out_is_told_so() -> None:
+    trace = traced()
+    weight = trace.params["second.weight"].handle
+    torch.autograd.backward(trace.output.sum(), inputs=[weight])
+    assert said_of(trace, "second.bias").endswith("backward pass 1 was run with inputs=, which left it out")
+
+
+def test_a_freed_graph_names_the_pass_and_the_node_that_met_it() -> None:
+    trace = traced()
+    loss = (trace.output**2).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        trace.backward(loss)
+    failed = trace.autograd.backward_passes[1]
+    assert failed.raised_in is not None
+    said = f"backward pass 2 failed in {failed.raised_in}: graph freed by an earlier one"
+    assert trace.autograd.explain("relu_1_2") is None
+    again = trace.autograd.explain("relu_1_2", bwd=2)
+    assert again is not None
+    assert again.text == f"relu_1_2 has no gradient of backward pass 2: {said}"
+    assert (again.reason, again.pass_index, again.subject) == ("graph freed", 2, "relu_1_2")
+    assert repr(again) == "<Explanation relu_1_2: graph freed>"
+    with pytest.raises(PayloadUnavailableError) as refused:
+        trace["relu_1_2"].autograd.grad_for(bwd=2)
+    assert said in str(refused.value)
+    assert "explain('relu_1_2')" not in refused.value.remedy
+    with pytest.raises(LookupRefused) as unknown:
+        trace.autograd.explain("relu_1_2", bwd=7)
+    assert unknown.value.code == "backward_pass_unknown"
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in")
+def test_in_anomaly_mode_the_node_that_gave_a_nan_is_the_one_that_raised() -> None:
+    trace = tl.trace(Trapped(), torch.ones(2, 4))
+    with torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="returned nan"):
+        trace.backward(trace.output.sum())
+    failed = trace.autograd.backward_passes[0]
+    assert failed.status == "error"
+    assert failed.raised_in == trace["sqrt"].autograd.grad_fn_label
+    assert failed.raised_in in said_of(trace, "first.weight")

@@ -217,6 +217,7 @@ class Diary:
                 retain_graph=request is not None and request.retain_graph,
                 create_graph=request is not None and request.create_graph,
                 accumulates=request is None or request.accumulates,
+                is_transient=request is not None and request.is_transient,
             )
         )
         self._count += 1

@@ -7,7 +7,7 @@ Rule   an output has no record of its own: its gradient is read from those of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError, PayloadUnavailableError
@@ -94,17 +94,55 @@ def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
         remedy = "read what arrived at its node: op.autograd.grad_fn.calls[0].grad_outputs"
     elif reason == "no backward yet":
         remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
-    elif reason == "not saved by policy":
-        policies = op.trace.table("backward_passes").column("save_grads_policy")
-        ran_with = "" if number is None else f"; that one had save_grads={policies[number - 1]}"
-        remedy = f"run a backward with save_grads=True, or with a selector that matches it{ran_with}"
+    elif reason == "not saved by policy" and number is not None:
+        remedy = to_keep_it(op, number)
     elif records := gradients_read(op):
         remedy = f"it has gradients of backward passes {listed(records.column('backward_pass_index'))}"
     else:
-        remedy = f"trace.autograd.explain({label!r}) gives the reason as a record, with the line where the path was cut"
+        remedy = to_reach_it(op, bwd, reason)
     return PayloadUnavailableError(
         code="gradient_not_saved", problem=text, remedy=remedy, label=label, reason=reason, count=0
     )
+
+
+def to_keep_it(op: Owner, number: int) -> str:
+    """What to do where a pass leads to an op, and has left no gradient of it."""
+    passes, row = op.trace.table("backward_passes"), number - 1
+    if passes.value("is_transient", row):
+        return "run torch.autograd.grad once for each gradient that is given, without is_grads_batched=True"
+    is_narrow = passes.value("inputs_subset", row) is not None or not passes.value("accumulates", row)
+    if is_narrow and row not in op.read("gradient_pass_rows"):
+        return "name it in inputs=; or run trace.backward(loss), which works out all"
+    policy = passes.value("save_grads_policy", row)
+    return "run a backward with save_grads=True, or with a selector that matches it; that one kept " + (
+        "no gradient" if policy is None else f"what save_grads={policy} names"
+    )
+
+
+def to_reach_it(op: Owner, bwd: int | None, reason: str) -> str:
+    """What to do where no pass came to an op, or one failed before."""
+    label = op.read("label")
+    if reason in ("graph freed", "backward failed"):
+        return (
+            "run the backward before one that frees the graph, or that one with retain_graph=True"
+            if (reason == "graph freed")
+            else "mend what ended it, which trace.autograd.backward_passes tells, and run it again"
+        )
+    if reason == "not upstream of the loss":
+        return "make the loss of something that was made from it"
+    found = explain(op.trace, op, bwd)
+    cut = None if found is None else found.location
+    if cut is not None:
+        return f"the path was cut at {cut}; trace.autograd.explain({label!r}) is the reason as a record"
+    return TO_REQUIRE.get(reason, f"trace.autograd.explain({label!r}) is the reason as a record")
+
+
+TO_REQUIRE: Final = {
+    "frozen": "call .requires_grad_() on an input, a tensor or a parameter that it is made from before tracing",
+    "no_grad section": "trace with grad mode on",
+    "not differentiable": "make it, or a loss, of values of floating point by functions that have a derivative",
+}
+"""What to do about a path that was cut at no line of the user's own."""
 
 
 def why_none(op: Owner, bwd: int | None) -> tuple[str, str | None, int | None]:
@@ -253,18 +291,22 @@ class TraceAutograd:
         """Why what has no gradient has none: one for each such op and parameter."""
         return ExplanationAccessor(self.trace)
 
-    def explain(self, subject: object) -> Explanation | None:
+    def explain(self, subject: object, *, bwd: int | None = None) -> Explanation | None:
         """Why an op or a parameter has no gradient; None where it has one.
 
         Args:
             subject: An op or a parameter of the trace, a site of a selection, a label or address, or a parameter of the
                 model itself. What has one op stands for it: a layer, a module that was called once.
+            bwd: Number of the backward pass that is asked about, from 1; None for all together.
 
         Raises:
-            LookupRefused: ``explanation_subject_invalid``, and what ``trace[...]`` raises for a key.
+            LookupRefused: ``explanation_subject_invalid``, and what ``trace[...]`` raises for a key;
+                ``backward_pass_unknown``, where the trace has no such pass.
             AmbiguousReadError: ``explanation_subject_ambiguous``.
         """
-        return explain(self.trace, subject)
+        if bwd is not None:
+            self.backward_passes.in_pass(bwd)
+        return explain(self.trace, subject, bwd)
 
     @property
     def grad_fn_fire_timings(self) -> Mapping[str, Duration | None]:

@@ -49,6 +49,9 @@ class BackwardPass(Record):
     inputs_subset = Field[tuple[str | None, ...] | None]("Labels of the nodes that ``inputs=`` named; None without it.")
     engine_flags = Field[dict[str, bool]]("``retain_graph`` and ``create_graph``; empty for an implicit one.", dict)
     accumulates = Field[bool]("Whether it added to the ``.grad`` of leaves.")
+    is_transient = Field[bool](
+        "Whether its gradients lived only while a transform ran, as with ``is_grads_batched=True``: none is kept."
+    )
     order = Field[int | None](
         "The highest order among the nodes that fired; None where one is not known, and for an implicit one."
     )

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from typing_extensions import Self
 
+from projections.errors import over_events
+from projections.tables import Table
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.locations import FuncCallLocation
@@ -30,8 +32,8 @@ class Explanation(Record):
     __slots__ = ("told",)
     table_name = "explanations"
 
-    def __init__(self, trace: View, place: int) -> None:
-        table = trace.table("explanations")
+    def __init__(self, trace: View, place: int, bwd: int | None = None) -> None:
+        table = explanations(trace, bwd)
         self.told = {name: table.value(name, place) for name in table.names}
         super().__init__(trace, self.told["row"])
 
@@ -84,12 +86,18 @@ class Explanation(Record):
         return f": {self.read('reason')}"
 
 
-def explain(trace: View, subject: object) -> Explanation | None:
-    """Why ``subject`` has no gradient; what ``trace.autograd.explain`` gives."""
+def explain(trace: View, subject: object, bwd: int | None = None) -> Explanation | None:
+    """Why ``subject`` has no gradient, of any pass or of one, from 1; what ``trace.autograd.explain`` gives."""
     table, row = place_of(trace, subject)
-    found = trace.table("explanations")
-    place = found.context.place(row, is_param=table == "params")
-    return None if place is None else Explanation(trace, place)
+    found = explanations(trace, bwd)
+    with over_events():
+        place = found.context.place(row, is_param=table == "params")
+    return None if place is None else Explanation(trace, place, bwd)
+
+
+def explanations(trace: View, bwd: int | None) -> Table[Any]:
+    """Why what has no gradient has none, of any backward pass or of one, from 1."""
+    return trace.table("explanations") if bwd is None else trace.tables.explanations_of_pass(bwd - 1)
 
 
 def place_of(trace: View, subject: object) -> tuple[str, int]:
