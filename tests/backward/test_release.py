@@ -219,7 +219,7 @@ def test_what_goes_wrong_in_a_hook_of_ours_lets_the_users_backward_go_on(monkeyp
     assert isinstance(trace.backwards, Backwards)
     diary = trace.backwards.diary
     assert diary is not None
-    monkeypatch.setattr("torchlens.backward.hooks.Tape.observe", refuse)
+    monkeypatch.setattr("torchlens.backward.hooks.Tape.tell", refuse)
     with pytest.raises(JournalError):
         trace.backward(trace.output.sum(), retain_graph=True)
     assert model[0].weight.grad is not None  # type: ignore[index]  # a sequence of layers

@@ -274,21 +274,23 @@ class Diary:
 
     def row(self, node: Any, edges: Edges) -> GraphNode:
         """A node as events have it."""
-        nodes = self.nodes
+        number_of = self.nodes.get
         name, qualname, is_python = kind_of(node)
-        if not edges and compat.leaf_of(node) is not None:
-            return (nodes[node], name, qualname, is_python, (), self._leaf(node), None)
-        numbered: list[tuple[int, int] | None] = []
-        for edge in edges:
-            number = None if edge is None else nodes.get(edge[0])
-            numbered.append(None if edge is None or number is None else (number, edge[1]))
-        return (nodes[node], name, qualname, is_python, tuple(numbered), None, compat.sequence_of(node))
+        leaf = None if edges else compat.leaf_of(node)
+        if leaf is not None:
+            return (self.nodes[node], name, qualname, is_python, (), self._number_of(leaf), None)
+        numbered = tuple(
+            [None if edge is None or (number := number_of(edge[0])) is None else (number, edge[1]) for edge in edges]
+        )
+        return (self.nodes[node], name, qualname, is_python, numbered, None, compat.sequence_of(node))
 
     def _leaf(self, node: Any) -> int | None:
         """The leaf that a node gathers the gradient of."""
         leaf = compat.leaf_of(node)
-        if leaf is None:
-            return None
+        return None if leaf is None else self._number_of(leaf)
+
+    def _number_of(self, leaf: Tensor) -> int | None:
+        """As events number a leaf; None for one that the forward did not meet."""
         parameters = self.capture.parameters
         if self._parameters is None:
             here = [held() for held in parameters]

@@ -18,7 +18,7 @@ from torch import Tensor
 from journal.events import GradientObserved, NodeFired, Row, Side
 from torchlens import compat
 from torchlens.backward.keeping import Keep, Waiting
-from torchlens.backward.policy import Kept, Policy
+from torchlens.backward.policy import WHOLE, Kept, Policy
 from torchlens.tensors import like_of
 
 __all__ = ["Handle", "HookedDiary", "Tape", "hook"]
@@ -90,67 +90,67 @@ class Tape:
     ) -> None:
         """Tell of the gradients in these slots, or in all where it is None, and of what a leaf gets."""
         for slot, gradient in enumerate(gradients):
-            keeps = slots is None or slot in slots
-            if gradient is not None and (keeps or is_leaf):
-                self.tell(node, side, slot, gradient, keeps=keeps)
+            if gradient is not None:
+                keeps = slots is None or slot in slots
+                if keeps or is_leaf:
+                    self.tell(node, side, slot, gradient, keeps=keeps)
 
     def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
         payload = self.keep(gradient) if keeps else None
         self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like_of(gradient), payload))
 
 
-def hook(
-    node: Any, number: int, tasks: dict[int, Tape], diary: Callable[[], HookedDiary | None], *, is_leaf: bool
-) -> tuple[Handle, Handle]:
-    """Put the two hooks on a node.
+class Hooks:
+    """The two hooks of one node.
 
     Args:
-        node: The node.
-        number: Its number.
+        number: The node's.
         tasks: The tapes of the runs that go on, by graph task.
         diary: Whose they are; a weak reference.
         is_leaf: Whether the node gathers the gradient of a leaf.
     """
 
-    def before(gradients: tuple[Tensor | None, ...]) -> None:
+    __slots__ = ("diary", "is_leaf", "number", "tasks")
+
+    def __init__(
+        self, number: int, tasks: dict[int, Tape], diary: Callable[[], HookedDiary | None], is_leaf: bool
+    ) -> None:
+        self.number = number
+        self.tasks = tasks
+        self.diary = diary
+        self.is_leaf = is_leaf
+
+    def before(self, gradients: tuple[Tensor | None, ...]) -> None:
         try:
-            tape = tasks.get(_task())
+            number = self.number
+            tape = self.tasks.get(_task())
             if tape is None or tape.is_odd:
-                tape = oddly_begun(tape)
+                tape = oddly_begun(tape, self.diary(), number)
                 if tape is None:
                     return
             wanted = tape.kept.get(number)
-            if wanted is not None or is_leaf:
-                slots: Container[int] | None = () if wanted is None else wanted.outputs
-                tape.observe(number, "output", gradients, slots, is_leaf=is_leaf)
-            for gradient in gradients:
-                if gradient is None:
-                    tape.missing[number] = tuple([slot for slot, each in enumerate(gradients) if each is None])
-                    break
+            if wanted is WHOLE and len(gradients) == 1 and (gradient := gradients[0]) is not None:  # as most are
+                tape.tell(number, "output", 0, gradient, keeps=True)
+            else:
+                is_leaf = self.is_leaf
+                if wanted is not None or is_leaf:
+                    slots: Container[int] | None = () if wanted is None else wanted.outputs
+                    tape.observe(number, "output", gradients, slots, is_leaf=is_leaf)
+                for gradient in gradients:
+                    if gradient is None:
+                        tape.missing[number] = tuple([slot for slot, each in enumerate(gradients) if each is None])
+                        break
             tape.begun[number] = monotonic_ns()
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
-            tell_failure(diary, error)
+            tell_failure(self.diary, error)
 
-    def oddly_begun(tape: Tape | None) -> Tape | None:
-        """The tape of a firing that is its first, or of which more is to be told."""
-        held = diary()
-        if held is None:
-            return tape
-        if tape is None:
-            tape = held.entered(_task(), number)
-        if tape is not None and tape.told is not None and number not in tape.told:
-            held.met(tape, number)
-        if tape is not None and tape.sequences is not None:
-            tape.sequences[number] = _next_number()
-        return tape
-
-    def after(sent: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
+    def after(self, sent: tuple[Tensor | None, ...], gradients: tuple[Tensor | None, ...]) -> None:
         end = monotonic_ns()
         try:
-            tape = tasks.get(_task())
+            tape = self.tasks.get(_task())
             if tape is None:
                 return
-            begun = tape.begun
+            number, begun = self.number, tape.begun
             start = begun.get(number)
             if start is None:
                 return
@@ -164,9 +164,28 @@ def hook(
             if len(pending) >= tape.chunk:
                 tape.flush()
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
-            tell_failure(diary, error)
+            tell_failure(self.diary, error)
 
-    return node.register_prehook(before), node.register_hook(after)
+
+def hook(
+    node: Any, number: int, tasks: dict[int, Tape], diary: Callable[[], HookedDiary | None], *, is_leaf: bool
+) -> tuple[Handle, Handle]:
+    """Put the two hooks on a node."""
+    hooks = Hooks(number, tasks, diary, is_leaf)
+    return node.register_prehook(hooks.before), node.register_hook(hooks.after)
+
+
+def oddly_begun(tape: Tape | None, diary: HookedDiary | None, number: int) -> Tape | None:
+    """The tape of a firing that is its first, or of which more is to be told."""
+    if diary is None:
+        return tape
+    if tape is None:
+        tape = diary.entered(_task(), number)
+    if tape is not None and tape.told is not None and number not in tape.told:
+        diary.met(tape, number)
+    if tape is not None and tape.sequences is not None:
+        tape.sequences[number] = _next_number()
+    return tape
 
 
 def tell_failure(diary: Callable[[], HookedDiary | None], error: Exception) -> None:
