@@ -345,6 +345,16 @@ def test_the_returned_object_is_live_only(worked: tl.Trace, loaded: tl.Trace) ->
     assert caught.value.code == "output_not_stored"
 
 
+def test_nothing_is_worked_out_of_the_events_for_the_returned_object() -> None:
+    trace = tl.trace(nn.Linear(2, 2), torch.ones(1, 2))
+    assert tuple(trace.output.shape) == (1, 2)
+    assert trace.projector is not None
+    assert trace.projector.built is None
+    trace.cleanup()
+    with pytest.raises(TraceCleanedUpError):
+        _ = trace.output
+
+
 # -- data frames
 
 

@@ -261,8 +261,9 @@ class Trace(View):
             PayloadUnavailableError: ``output_not_stored``, for a trace that was read from a journal, and
                 for one whose model did not return.
         """
-        status = self.status
-        if self.returned is MISSING or status != "complete":
+        self.require_open()
+        if self.returned is MISSING:
+            status = self.status
             returned = status == "complete"
             raise PayloadUnavailableError(
                 code="output_not_stored",

@@ -65,7 +65,7 @@ from torchlens.errors import CaptureError, CompatibilityError, SelectionError, m
 from torchlens.generators import seeded
 from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
-from torchlens.reading.facade import Trace
+from torchlens.reading.facade import MISSING, Trace
 from torchlens.reading.records import Op
 from torchlens.tracing.left import Why, class_of, problem_of
 from torchlens.tracing.request import Request
@@ -90,7 +90,7 @@ class Captured:
     stream: StreamId
     handles: Handles
     backwards: Backwards | None = None  # None where the capture did not come to its end
-    output: Any = None
+    output: Any = MISSING  # what the model returned, where its forward came to its end
     error: Exception | None = None  # what the model raised
     refusal: JournalError | None = None  # what the journal could not take
     num_unstored: int = 0  # payloads of these
@@ -218,9 +218,10 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                     raise recorder.halt
                 if recorder.leaving is not None:
                     raise GivenUp(recorder.leaving)
-                captured.output = _called(recorder, request.forward, args, kwargs)
+                output = _called(recorder, request.forward, args, kwargs)
                 with compat.NoTorchFunction():
-                    _returned(recorder, captured.output)
+                    _returned(recorder, output)
+                captured.output = output
             except Nonfinite as found:
                 captured.aborted = True
                 writer.append(
