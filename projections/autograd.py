@@ -203,6 +203,12 @@ class Autograd:
     def call_label(self, fire: int) -> str:
         return f"{self.labels[self.fire_rows[fire]]}:{self.call_indexes[fire]}"
 
+    @cached_property
+    def call_labels(self) -> list[str]:
+        """``call_label`` of every firing."""
+        labels = self.labels
+        return [f"{labels[row]}:{index}" for row, index in zip(self.fire_rows, self.call_indexes, strict=True)]
+
     # -- gradients, by firing
 
     @cached_property

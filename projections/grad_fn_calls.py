@@ -13,7 +13,7 @@ from typing import Any, Final
 from projections.arrivals import MISSING
 from projections.backward import FIRE_WIDTH
 from projections.forward import Forward, once
-from projections.sequences import Each
+from projections.sequences import Deferred, Each
 from projections.tables import Column, Maker
 
 
@@ -73,8 +73,13 @@ def like(forward: Forward, gradient: int) -> Any:
     return forward.autograd.like(gradient)
 
 
+def call_labels(forward: Forward) -> Column:
+    autograd = forward.autograd
+    return Deferred(autograd.num_fires, autograd.call_label, lambda: autograd.call_labels)
+
+
 GRAD_FN_CALLS: Final[dict[str, Maker[Forward]]] = {
-    "call_label": per_fire(lambda forward, fire: forward.autograd.call_label(fire)),
+    "call_label": call_labels,
     "label": per_fire(lambda forward, fire: forward.autograd.labels[forward.autograd.fire_rows[fire]]),
     "call_index": lambda forward: forward.autograd.call_indexes,
     "backward_pass_index": lambda forward: [number + 1 for number in forward.autograd.fire_passes],

@@ -44,27 +44,28 @@ class Gradients:
         self.owned: list[Owned] = []
         self.of_op: dict[int, list[int]] = {}  # records by op row
         self.of_param: dict[int, list[int]] = {}
-        autograd, state = self.autograd, self.autograd.state
+        autograd, state, owned = self.autograd, self.autograd.state, self.owned
         nodes, _, sides, slots = (state.gradients[place::GRADIENT_WIDTH] for place in range(4))
+        rows, leaf_params, payloads, fire_of = autograd.rows, pairing.leaf_params, autograd.payloads, autograd.fire_of
         most = SPREAD + SPREAD_EACH * (len(slots) + len(pairing.rows))
         for gradient, (node, is_input, slot) in enumerate(zip(nodes, sides, slots, strict=True)):
             if is_input:
                 continue
-            row = autograd.rows[node]
-            param = pairing.leaf_params[row]
+            row = rows[node]
+            param = leaf_params[row]
             if param != NOWHERE:
-                if autograd.fire_of[gradient] != NOWHERE:
-                    self.add(gradient, NOWHERE, param, self.of_param.setdefault(param, []))
-            elif autograd.payloads[gradient] is not None:
+                if fire_of[gradient] != NOWHERE:
+                    of = self.of_param.setdefault(param, [])
+                    of.append(len(owned))
+                    owned.append(Owned(gradient, NOWHERE, param, len(of) - 1))
+            elif payloads[gradient] is not None:
                 ops = pairing.ops_at(row, slot)
-                if len(self.owned) + len(ops) > most:
+                if len(owned) + len(ops) > most:
                     raise contradictory(f"{len(ops)} results stand at one output of an autograd node")
                 for op in ops:
-                    self.add(gradient, op, NOWHERE, self.of_op.setdefault(op, []))
-
-    def add(self, gradient: int, op: int, param: int, of: list[int]) -> None:
-        of.append(len(self.owned))
-        self.owned.append(Owned(gradient, op, param, len(of) - 1))
+                    of = self.of_op.setdefault(op, [])
+                    of.append(len(owned))
+                    owned.append(Owned(gradient, op, NOWHERE, len(of) - 1))
 
     def __len__(self) -> int:
         return len(self.owned)
