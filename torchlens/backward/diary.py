@@ -279,10 +279,11 @@ class Diary:
         leaf = None if edges else compat.leaf_of(node)
         if leaf is not None:
             return (self.nodes[node], name, qualname, is_python, (), self._number_of(leaf), None)
-        numbered = tuple(
-            [None if edge is None or (number := number_of(edge[0])) is None else (number, edge[1]) for edge in edges]
-        )
-        return (self.nodes[node], name, qualname, is_python, numbered, None, compat.sequence_of(node))
+        numbered: list[tuple[int, int] | None] = []
+        for edge in edges:
+            number = None if edge is None else number_of(edge[0])
+            numbered.append(None if edge is None or number is None else (number, edge[1]))
+        return (self.nodes[node], name, qualname, is_python, tuple(numbered), None, compat.sequence_of(node))
 
     def _leaf(self, node: Any) -> int | None:
         """The leaf that a node gathers the gradient of."""
