@@ -23,6 +23,7 @@ setup: $(STAMP)  ## the virtual environment, made once and again when pyproject.
 # torch stands first and alone: a bare "torch" among many requirements may pick another build.
 $(STAMP): pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing $(TORCH) and what the tests need into $(VENV); this takes minutes, most of it the download of torch"
 	$(BIN)/python -m pip install -qq $(TORCH)
 	$(BIN)/python -m pip install -qq -e ".[dev]"
 	@touch $@

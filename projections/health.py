@@ -52,7 +52,7 @@ def num_escapes(forward: Forward) -> int | None:
 def finding(forward: Forward) -> tuple[bool | None, str]:
     """Whether the capture is verified, and why."""
     if not verifies(forward):
-        return None, f"the diagnostics were off; capture with CaptureOptions({VERIFY}=True)"
+        return None, f"verification was not asked for; CaptureOptions({VERIFY}=True) accounts for every operator"
     escapes, unaccounted = num_escapes(forward) or 0, count(forward, ("composite",)) or 0
     if escapes or unaccounted:
         found: list[str] = []

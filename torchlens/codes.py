@@ -114,6 +114,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "option_group_keyword_conflict": "ConfigurationError",
         "option_group_type_invalid": "ConfigurationError",
         "option_not_available": "ConfigurationError",
+        "option_unknown": "ConfigurationError",
         "option_value_invalid": "ConfigurationError",
         "output_device_invalid": "ConfigurationError",
         "output_not_stored": "PayloadUnavailableError",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import numbers
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, get_args
+from functools import wraps
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import attrs
 
@@ -195,6 +198,33 @@ def _callable(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> Non
         )
 
 
+C = TypeVar("C")
+
+
+def _telling_unknown(options: type[C]) -> type[C]:
+    """A class of options that refuses a keyword it does not have by code, with what looks like it."""
+    made: Callable[..., None] = vars(options)["__init__"]
+    names = [name for name in inspect.signature(made).parameters if name != "self"]
+
+    @wraps(made)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        unknown = [name for name in kwargs if name not in names]
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], names, n=1)
+            raise ConfigurationError(
+                code="option_unknown",
+                problem=f"{options.__name__} has no option {', '.join(map(repr, unknown))}",
+                remedy=f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}",
+                keywords=tuple(unknown),
+                suggestions=tuple(near),
+            )
+        made(self, *args, **kwargs)
+
+    setattr(options, "__init__", checked)  # noqa: B010, what attrs made is typed as fixed
+    return options
+
+
+@_telling_unknown
 @attrs.define(frozen=True, slots=True)
 class SaveOptions:
     """Which activations are kept, and how: ``tl.trace(model, x, save=tl.SaveOptions("encoder", dtype=torch.float16))``.
@@ -224,6 +254,7 @@ class SaveOptions:
     mode: SaveMode = attrs.field(default="reference", kw_only=True, validator=_mode)
 
 
+@_telling_unknown
 @attrs.define(frozen=True, kw_only=True, slots=True)
 class CaptureOptions:
     """How a forward pass is captured.
@@ -295,6 +326,7 @@ class CaptureOptions:
             )
 
 
+@_telling_unknown
 @attrs.define(frozen=True, slots=True)
 class JournalOptions:
     """Where a capture is written and what a crash may cost.
@@ -311,6 +343,7 @@ class JournalOptions:
     sync: Sync = attrs.field(default="events", kw_only=True, validator=_one_of(*get_args(Sync)))
 
 
+@_telling_unknown
 @attrs.define(frozen=True, slots=True)
 class DiskStorage:
     """Kept activations go to a new journal, and from there alone they are read; made by ``to_disk``.

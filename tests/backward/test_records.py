@@ -426,8 +426,8 @@ def test_records_show_themselves_in_a_line(once: tl.Trace) -> None:
         "<GradFn relu_back_1_4 ReluBackward0 of relu_1_2, 1 call>",
         "<GradFnCall relu_back_1_4:1 in pass 1>",
     ]
-    assert repr(once.ops["relu_1_2"].autograd.grads[0]) == "<GradientRecord 1 of relu_1_2, (1, 3) float32>"
-    assert repr(once.ops["relu_1_2"].autograd.grads) == "<1 gradient record: 1>"
+    assert repr(once.ops["relu_1_2"].autograd.grads[0]) == "<GradientRecord of relu_1_2 in pass 1, (1, 3) float32>"
+    assert repr(once.ops["relu_1_2"].autograd.grads) == "<1 gradient record: relu_1_2 in pass 1>"
     assert "1 backward pass" in repr(once.autograd)
     assert "1 gradient" in repr(once.ops["relu_1_2"].autograd)
 

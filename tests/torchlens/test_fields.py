@@ -151,15 +151,16 @@ FIELDS: dict[str, str] = {
         grad_inputs is_saved backward_duration timestamp
     """,
     "gradients": """
-        grad owner backward_pass_index ordinal is_saved shape dtype device_ref memory grad_fn_label grad_fn_call
-        timestamp
+        grad owner owner_kind backward_pass_index ordinal is_saved shape dtype device_ref memory grad_fn_label
+        grad_fn_call timestamp
     """,
     "explanations": "subject kind reason at text pass_index location op param",
     "op.autograd": """
         grads grad_for num_saved_grads grad_fn_handle grad_fn_object_id grad_fn_class_name grad_fn grad_fn_label
     """,
     "trace.autograd": """
-        grad_fns grad_fn_calls backward_passes last_backward_pass num_backward_passes num_grad_fns num_grad_fn_calls
+        gradients grad_fns grad_fn_calls backward_passes last_backward_pass num_backward_passes num_grad_fns
+        num_grad_fn_calls
         num_grad_fns_with_op num_grad_fns_without_op num_backward_edges grad_fn_fire_timings disarm explain explanations
     """,
 }
@@ -349,7 +350,6 @@ def test_the_reference_lists_the_columns_of_every_data_frame() -> None:
     rows = {frame.removeprefix("trace."): re.findall(r"`(\w+)`", row) for frame, row in told}
     rows["trace"] = rows.pop("to_pandas()")
     rows = {frame.removeprefix("autograd."): columns for frame, columns in rows.items()}
-    rows["gradients"] = rows.pop("op.autograd.grads")
     rows["ops"] = rows["orphans"] = [*rows["trace"], *rows["ops"]]
     assert rows == {name: list(columns) for name, columns in tabular.COLUMNS.items()}
 

@@ -53,5 +53,6 @@ def passes(asked: argparse.Namespace, view: JournalView) -> None:
         rows,
         right=("pass", "within", "order", "firings", "seconds"),
         wrap=("roots", "kept", "error", "incomplete"),
-        spare=("closed by", "order", "kept", "raised in", "error", "incomplete", "seconds", "roots"),
+        spare=("closed by", "order", "within", "kept", "seconds", "roots"),
+        below=("incomplete", "raised in", "error"),
     )

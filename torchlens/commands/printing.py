@@ -6,9 +6,10 @@ import io
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -28,8 +29,10 @@ WIDTH_OF_PIPE: Final = 1000
 
 LONGEST_CELL: Final = 100
 
-NARROW: Final = 16
-"""As narrow as a column may get whose text goes on in a further line."""
+LONGEST_WORD: Final = 48
+"""A longer word may be broken, so that one of them does not push every other column out."""
+
+NONE: Final = "-"
 
 GAP: Final = 2
 """Columns between columns."""
@@ -105,32 +108,79 @@ def write_rows(
     right: Sequence[str] = (),
     wrap: Sequence[str] = (),
     spare: Sequence[str] = (),
+    below: Sequence[str] = (),
 ) -> None:
-    """A table. Where the terminal is too narrow for it, it loses columns and not the ends of labels and numbers.
+    """A table. Where the terminal is too narrow for it, it loses columns and not the ends of labels and numbers, and
+    says which.
 
     Args:
         names: The columns, in order.
         rows: Cells by column.
         right: Columns of numbers.
-        wrap: Columns whose text may go on in a further line.
+        wrap: Columns whose text may go on in a further line, between words.
         spare: Columns that may be left out, the first one first.
+        below: Columns that few rows have, which go before any other from the table into a line below their row.
     """
     cells = [{name: cell(row[name]) for name in names} for row in rows]
-    needed: dict[str, int] = {}
-    for name in names:
-        longest = max(map(cell_len, (name, *[row[name].plain for row in cells])))
-        needed[name] = min(longest, NARROW) if name in wrap else longest
+    widest = {name: max(map(cell_len, (name, *[row[name].plain for row in cells]))) for name in names}
+    widths = {name: widest_word(name, cells) if name in wrap else widest[name] for name in names}
+    room = width_of_output()
     shown = list(names)
-    for name in spare:
-        if sum(needed[name] + GAP for name in shown) <= width_of_output():
+    for name in (*below, *spare):
+        if table_width(shown, widths) <= room:
             break
         shown.remove(name)
-    table = Table(box=None, header_style="bold")
+    free = room - table_width(shown, widths)
     for name in shown:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in wrap, overflow="fold")
+        more = max(0, min(free, widest[name] - widths[name]))
+        widths[name] += more
+        free -= more
+    moved = [name for name in names if name in below and name not in shown]
+    table = header = table_of(shown, widths if free >= 0 else {}, right, wrap)
     for row in cells:
         table.add_row(*(row[name] for name in shown))
-    write_table(table)
+        notes = [f"{name}: {row[name].plain}" for name in moved if row[name].plain != NONE]
+        if notes:
+            write_table(table)
+            write_wrapped("; ".join(notes), indent="    ")
+            table = table_of(shown, widths if free >= 0 else {}, right, wrap, has_header=False)
+    if table is header or table.row_count:
+        write_table(table)
+    left = [name for name in names if name not in (*shown, *moved)]
+    if left:
+        write_wrapped(f"left out for want of room: {', '.join(left)} (--json has all)")
+
+
+def table_of(
+    names: Sequence[str],
+    widths: Mapping[str, int],
+    right: Sequence[str],
+    wrap: Sequence[str],
+    *,
+    has_header: bool = True,
+) -> Table:
+    table = Table(box=None, header_style="bold", show_header=has_header)
+    for name in names:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(name, justify=justify, no_wrap=name not in wrap, overflow="fold", width=widths.get(name))
+    return table
+
+
+def table_width(names: Sequence[str], widths: Mapping[str, int]) -> int:
+    return sum(widths[name] + GAP for name in names)
+
+
+def widest_word(name: str, cells: Sequence[Mapping[str, Text]]) -> int:
+    """How wide a column must be whose text may go on in a further line, for no label to be broken."""
+    words = (cell_len(word) for row in cells for word in row[name].plain.split())
+    return max(cell_len(name), min(LONGEST_WORD, max(words, default=0)))
+
+
+def write_wrapped(text: str, *, indent: str = "") -> None:
+    """A text in lines that fit."""
+    room = width_of_output()
+    for line in textwrap.wrap(text, room, initial_indent=indent, subsequent_indent=indent):
+        sys.stdout.write(f"{line}\n")
 
 
 def width_of_output() -> int:
@@ -153,7 +203,7 @@ def write_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def cell(value: Any) -> Text:
-    return Text("-" if value is None else cut(shown(value)))
+    return Text(NONE if value is None else cut(shown(value)))
 
 
 def shown(value: Any) -> str:
@@ -162,7 +212,7 @@ def shown(value: Any) -> str:
 
 def fact(value: Any) -> Text:
     """A value in a cell that is not cut."""
-    return Text("-" if value is None else printable(shown(value)))
+    return Text(NONE if value is None else printable(shown(value)))
 
 
 def plain_text(value: Any) -> Any:

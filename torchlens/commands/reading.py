@@ -177,8 +177,8 @@ def ops(asked: argparse.Namespace, view: JournalView) -> None:
         tuple(OP_FIELDS),
         rows,
         right=("seconds",),
-        wrap=("shape", "module", "parents"),
-        spare=("kept", "dtype", "function", "seconds", "module"),
+        wrap=("module", "parents"),
+        spare=("kept", "dtype", "function", "seconds", "module", "shape", "parents"),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from projections.selector import Func, InModule, Label, ModuleOutput, Selector, call_key
 from torchlens.reading.lookup import Index, near_misses
 
-__all__ = ["absences"]
+__all__ = ["absences", "absent_name"]
 
 
 def absences(selector: Selector, index: Index) -> Iterator[str]:
@@ -40,6 +40,11 @@ def absences(selector: Selector, index: Index) -> Iterator[str]:
                 yield said("function", selector.name, near_misses(selector.name, (names,)))
     for part in selector.parts():
         yield from absences(part, index)
+
+
+def absent_name(text: str, index: Index) -> str:
+    """That no label has a text in it and no module is called so, in a sentence."""
+    return said("label or module", text, near_misses(text, (index.door("modules"), index.door("layers"))))
 
 
 def said(kind: str, name: str, near: list[str]) -> str:

@@ -175,7 +175,7 @@ class OpAutograd:
         """How many they are."""
         return len(self.grads)
 
-    def grad_for(self, *, bwd: int) -> Any:
+    def grad_for(self, bwd: int) -> Any:
         """Its gradient in one backward pass.
 
         Args:
@@ -279,6 +279,12 @@ class TraceAutograd:
     def backward_passes(self) -> BackwardPassAccessor[BackwardPass]:
         """The backward passes: ``backward_passes[0]`` is pass 1, as is ``.for_pass(1)``."""
         return BackwardPassAccessor(self.trace)
+
+    @property
+    def gradients(self) -> Gradients:
+        """Every gradient record, in the order in which they passed: kept gradients of ops (``.ops``), and what was
+        added to those of parameters, kept or not (``.params``); ``.in_pass(2)`` has those of one pass."""
+        return GradientAccessor(self.trace)
 
     @property
     def last_backward_pass(self) -> BackwardPass | None:

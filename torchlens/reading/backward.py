@@ -12,7 +12,7 @@ from typing import Any
 
 from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError
-from torchlens.printable import amount
+from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Duration
 from torchlens.reading.backward_accessors import GradFnCallAccessor
 from torchlens.reading.fields import Field, Record
@@ -108,7 +108,7 @@ class GradFn(Record):
     type = Field[str]("Its class without ``Backward`` and digits at the end, lower-cased.")
     type_index = Field[int]("Its number among the nodes of its type, from 1.")
     ordinal_index = Field[int]("Position in ``trace.autograd.grad_fns``.")
-    step_index = Field[int]("The same from 1: the last number of its label.")
+    step_index = Field[int]("``ordinal_index + 1``: its number among all nodes, from 1, the last number of its label.")
     class_name = Field[str]("Name of its class.")
     class_qualname = Field[str]("Import path of its class.")
     is_custom = Field[bool]("Whether it is of a Python ``torch.autograd.Function``.")
@@ -239,6 +239,7 @@ class GradientRecord(Record):
     __slots__ = ()
     table_name = "gradients"
 
+    owner_kind = Field[str]("``op`` or ``param``.")
     backward_pass_index = Field[int]("Number of the pass.")
     ordinal = Field[int]("Position among those of its owner.")
     shape = Field[tuple[int, ...]]("Sizes of its axes.")
@@ -276,8 +277,12 @@ class GradientRecord(Record):
         row = self.read("call_row")
         return None if row < 0 else GradFnCall(self.trace, row)
 
-    def about(self) -> str:
-        return f" of {self.read('owner')}, {self.read('shape')} {self.read('dtype')}"
+    def __repr__(self) -> str:
+        if self.trace.projector is None:
+            return super().__repr__()
+        of = f"of {self.read('owner')} in pass {self.read('backward_pass_index')}"
+        kept = "" if self.read("is_saved") else ", not kept"
+        return printable(f"<{type(self).__name__} {of}, {self.read('shape')} {self.read('dtype')}{kept}>")
 
 
 def kept_at(call: GradFnCall, side: str) -> tuple[Any, ...] | None:

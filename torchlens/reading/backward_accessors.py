@@ -5,14 +5,14 @@ They are accessors as those of the forward are. Positions count from 0; passes, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, NoReturn, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, NoReturn, TypeVar
 
 from typing_extensions import Self
 
 from projections.selector import Selector, is_count
 from torchlens.errors import AmbiguousReadError, LookupRefused
-from torchlens.printable import amount
+from torchlens.printable import amount, printable
 from torchlens.reading.accessors import Accessor
 from torchlens.reading.gradient_sites import matching_firings
 from torchlens.reading.lookup import KINDS, listed, whole
@@ -120,16 +120,68 @@ class Numbered(ByPass[R]):
 
 
 class BackwardPassAccessor(Numbered[R]):
-    """Backward passes in the order in which they began, by position, or by number through ``for_pass``."""
+    """Backward passes in the order in which they began, by position, or by number through ``for_pass``; printed, a line
+    for each."""
 
     table_name = "backward_passes"
     pass_column = "pass_index"
 
+    def __str__(self) -> str:
+        rows = () if self.trace.projector is None else self.rows[:MOST_PRINTED]
+        if not rows:
+            return repr(self)
+        table = self.trace.table(self.table_name)
+        cells = [tuple(PRINTED), *(tuple(str(table.value(name, row)) for name in PRINTED.values()) for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+        more = [f"... and {len(self) - len(rows)} more"] if len(self) > len(rows) else []
+        return "\n".join(printable(line) for line in (*lines, *more))
+
+
+MOST_PRINTED: Final = 20
+"""Lines of a printed collection."""
+
+PRINTED: Final[Mapping[str, str]] = {
+    "pass": "pass_index",
+    "status": "status",
+    "trigger": "trigger",
+    "firings": "num_grad_fn_calls",
+    "save_grads": "save_grads_policy",
+}
+"""What is printed of a backward pass, and the columns that tell it."""
+
 
 class GradientAccessor(Numbered[R]):
-    """The saved gradients of an op, or what was added to that of a parameter, saved or not, by pass."""
+    """Saved gradients of ops, and what was added to those of parameters, saved or not, by position or by pass."""
 
     table_name = "gradients"
+
+    @property
+    def ops(self) -> Self:
+        """Those of ops."""
+        return self.of_kind("op")
+
+    @property
+    def params(self) -> Self:
+        """Those of parameters: what each pass added."""
+        return self.of_kind("param")
+
+    @property
+    def saved(self) -> Self:
+        """Those that were kept; of ops all are."""
+        return self.having("is_saved")
+
+    def of_kind(self, kind: str) -> Self:
+        kinds = self.trace.table(self.table_name).column("owner_kind")
+        return type(self)(self.trace, [row for row in self.rows if kinds[row] == kind], self.of)
+
+    def __repr__(self) -> str:
+        if self.trace.projector is None:
+            return super().__repr__()
+        owners, passes = self.column("owner")[:5], self.column(self.pass_column)[:5]
+        shown = printable(", ".join(f"{owner} in pass {number}" for owner, number in zip(owners, passes, strict=True)))
+        more = ", ..." if len(self) > 5 else ""
+        return f"<{amount(len(self), KINDS[self.table_name])}{': ' + shown + more if owners else ''}>"
 
 
 class ByPart(Accessor[R]):

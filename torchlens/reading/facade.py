@@ -69,7 +69,7 @@ from torchlens.reading.selection import Kind, Selection
 from torchlens.reading.summary import SummaryText, summary
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
-from torchlens.reading.view import LiveTensors, View, no_torch, not_copied
+from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_copied
 
 if TYPE_CHECKING:
     import pandas
@@ -477,7 +477,7 @@ class Trace(View):
         """The records of its backward passes."""
         return TraceAutograd(self)
 
-    def backward(self, loss: Any, *, save_grads: Any = None, **torch_kwargs: Any) -> Trace:
+    def backward(self, loss: Any = MISSING, *, save_grads: Any = None, **torch_kwargs: Any) -> Trace:
         """Run ``loss.backward(**torch_kwargs)`` and record it as a backward pass of this capture.
 
         Args:
@@ -491,6 +491,8 @@ class Trace(View):
             RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
             JournalError: The journal refused what the pass had to say; the backward has run.
         """
+        if loss is MISSING:
+            raise no_loss()
         self.live_backwards().backward(loss, save_grads, torch_kwargs)
         return self
 
@@ -774,7 +776,7 @@ class Trace(View):
             """What a trace has not, with a hint at what was perhaps meant."""
             if hasattr(type(self), name):  # its own refusal is an AttributeError too, as after cleanup
                 return object.__getattribute__(self, name)
-            hint = HINTS.get(name)
+            hint = HINTS.get(name) or (f"it is trace.autograd.{name}" if hasattr(TraceAutograd, name) else None)
             raise AttributeError(f"a Trace has no {name!r}" + (f": {hint}" if hint else ""), name=name, obj=self)
 
     def __reduce__(self) -> NoReturn:

@@ -245,9 +245,9 @@ class TraceHealth:
     __repr__ = __str__
 
     def lines(self) -> Iterator[str]:
-        verdict = {True: "verified", False: "NOT verified", None: "not verified"}[self.capture_verified]
-        yield f"capture {verdict}: {self.capture_verification_reason}"
         counted = self.completeness
+        verdict = {True: "verified", False: "NOT verified", None: "not verified"}[self.capture_verified]
+        yield f"capture {verdict if counted.mode == 'on' else ''}".rstrip() + f": {self.capture_verification_reason}"
         if counted.mode == "on":
             yield (
                 f"  operators: {counted.event_count} ran, {counted.accounted_count} accounted for, "

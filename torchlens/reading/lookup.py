@@ -337,17 +337,23 @@ def by_last_name(table: Table[Any]) -> dict[str, tuple[int, ...]]:
 
 
 def near_misses(key: str, doors: Iterable[Door]) -> list[str]:
-    """Up to three keys that look like ``key``, those that begin alike compared first."""
+    """Up to three keys that look like ``key``: those that it is the dotted end of, or else those like it as a whole, of
+    which those that begin alike are compared first."""
     folded = key.casefold()
     begin = folded[:3]
     alike: dict[str, None] = {}
     others: dict[str, None] = {}
+    ends: dict[str, None] = {}
     for door in doors:
         for name in door:
+            if folded and name.casefold().endswith(f".{folded}"):
+                ends[name] = None
             if name.casefold().startswith(begin):
                 alike[name] = None
             elif len(others) < MOST_COMPARED:
                 others[name] = None
+    if ends:
+        return list(ends)[:3]
     pool = [*alike, *others][:MOST_COMPARED]
     by_fold = {name.casefold(): name for name in reversed(pool)}
     return [by_fold[name] for name in difflib.get_close_matches(folded, by_fold, n=3, cutoff=0.6)]

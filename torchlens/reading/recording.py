@@ -26,13 +26,13 @@ from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
 from torchlens.reading.backward import GradientRecord
 from torchlens.reading.backward_accessors import GradientAccessor
-from torchlens.reading.facade import CaptureOutcome, Trace
+from torchlens.reading.facade import MISSING, CaptureOutcome, Trace
 from torchlens.reading.lookup import at_position, listed, near_misses, sliced
 from torchlens.reading.records import Op, Orphan
 from torchlens.reading.summary import SummaryText
 from torchlens.reading.tabular import frame_of
 from torchlens.reading.values import torch_dtype
-from torchlens.reading.view import not_saved
+from torchlens.reading.view import no_loss, not_saved
 
 if TYPE_CHECKING:
     import pandas
@@ -368,7 +368,7 @@ class Recording(Sequence[RecordedActivation]):
 
     def backward(
         self,
-        loss: Any,
+        loss: Any = MISSING,
         *,
         save_grads: Any = None,
         default_grad: bool | None = None,
@@ -408,6 +408,8 @@ class Recording(Sequence[RecordedActivation]):
                 remedy="mend what ended it, which recording.to_trace().failure tells, and record again",
                 status=self.status,
             )
+        if loss is MISSING:
+            raise no_loss()
         require_switch("default_grad", default_grad)
         self._trace.live_backwards().backward(
             loss,
@@ -418,10 +420,10 @@ class Recording(Sequence[RecordedActivation]):
         return self
 
     @property
-    def grad_records(self) -> tuple[GradientRecord, ...]:
+    def grad_records(self) -> GradientAccessor[GradientRecord]:
         """Kept gradients of ops, and what was added to those of parameters, kept or not (``.is_saved``), in the order
-        in which they passed."""
-        return tuple(GradientRecord(self._trace, row) for row in range(len(self._trace.table("gradients"))))
+        in which they passed: ``trace.autograd.gradients`` of the trace that it becomes."""
+        return self._trace.autograd.gradients
 
     def grad_by_label(self, label: str) -> list[GradientRecord]:
         """Those of one op, by the label it had while the model ran; one for each pass that left one.

@@ -937,7 +937,7 @@ class ModuleCall(Record):
         raise AmbiguousReadError(
             code="module_output_ambiguous",
             problem=f"module call {self.call_label!r} returned {len(rows)} tensors and has no single {field}",
-            remedy="read .outs, or one of the ops that .output_ops names",
+            remedy=f"read .{'grads' if field == 'grad' else 'outs'}, or one of the ops that .output_ops names",
             call_label=self.call_label,
             output_ops=tuple(self.output_ops),
         )

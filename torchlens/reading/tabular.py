@@ -100,7 +100,7 @@ BUFFERS: Final = """
     has_saved_activation has_grad grad_shape grad_dtype gradient_memory buffer_source module modules num_overwrites
 """
 
-GRADIENT_RECORDS: Final = "ordinal backward_pass_index grad shape dtype memory is_saved timestamp"
+GRADIENT_RECORDS: Final = "owner owner_kind ordinal backward_pass_index grad shape dtype memory is_saved timestamp"
 
 GRAD_FNS: Final = """
     grad_fn_object_id class_name class_qualname label type type_index ordinal_index step_index is_custom order

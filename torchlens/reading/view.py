@@ -20,6 +20,7 @@ from projections.syntax import Syntax
 from torchlens import collector
 from torchlens.errors import (
     CompatibilityError,
+    ConfigurationError,
     PayloadUnavailableError,
     RunCapabilityUnavailableError,
     TorchLensError,
@@ -28,7 +29,7 @@ from torchlens.errors import (
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
-__all__ = ["LiveBackwards", "LiveTensors", "View", "not_saved"]
+__all__ = ["LiveBackwards", "LiveTensors", "View", "no_loss", "not_saved"]
 
 
 class LiveTensors(Protocol):
@@ -415,4 +416,14 @@ def not_saved(label: str, *, is_made: bool = False) -> PayloadUnavailableError:
         if is_made
         else f"capture again with a save= that matches it, such as save=tl.label({label!r}) or save='all'",
         label=label,
+    )
+
+
+def no_loss() -> ConfigurationError:
+    """The refusal of a backward that was not told where to begin."""
+    return ConfigurationError(
+        code="loss_type_invalid",
+        problem="a backward was asked for and no loss was given",
+        remedy="pass the tensor that it begins at, made from the model's output: trace.backward(trace.output.sum())",
+        received_type=None,
     )
