@@ -48,6 +48,7 @@ from torchlens.tracing.request import (
     tags_of,
     text_of,
 )
+from torchlens.tracing.requested import what_there_is
 
 __all__ = ["record", "trace", "wrapped"]
 
@@ -192,7 +193,7 @@ def _traced(
     if request.stop is not None and not captured.stopped:
         _never_stopped(request.stop)
     if isinstance(request.save, Selector) and (captured.unmatched or not captured.kept_any):
-        _warn_unmatched(request, captured)
+        _warn_unmatched(request, request.save, captured, made)
     return made
 
 
@@ -395,13 +396,13 @@ def _raise_what_ended(captured: driver.Captured, made: Trace, request: Request) 
         raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
 
 
-def _warn_unmatched(request: Request, captured: driver.Captured) -> None:
+def _warn_unmatched(request: Request, save: Selector, captured: driver.Captured, made: Trace) -> None:
     part = ", ".join(map(repr, captured.unmatched)) if captured.kept_any else request.save_text
     warnings.warn(
         TorchLensWarning(
             code="save_matched_nothing",
             problem=f"save={part} matched no op" + ("" if captured.kept_any else ", so no activation was kept"),
-            remedy="check the name; trace.ops.labels and trace.modules.labels list what there is",
+            remedy=what_there_is(save, made.tables),
         ),
         stacklevel=_outside(),
     )

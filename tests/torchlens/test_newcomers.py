@@ -87,9 +87,14 @@ class Blocks(nn.Module):
 
 
 @pytest.mark.parametrize("asked", [tl.in_module("attn"), tl.module("ATTN")], ids=str)
-def test_the_end_of_an_address_is_near_it(asked: Any) -> None:
+@pytest.mark.parametrize(
+    "request_of",
+    [lambda asked: {"save": asked}, lambda asked: {"capture": tl.CaptureOptions(save_grads=asked)}],
+    ids=["save", "save_grads"],
+)
+def test_the_end_of_an_address_is_near_it(asked: Any, request_of: Callable[[Any], dict[str, Any]]) -> None:
     with pytest.warns(TorchLensWarning, match=r"did you mean 'blocks\.0\.attn'\?"):
-        trace = tl.trace(Blocks(), torch.ones(3, 4), capture=tl.CaptureOptions(save_grads=asked))
+        trace = tl.trace(Blocks(), torch.ones(3, 4), **request_of(asked))
     assert "did you mean 'blocks.0.attn'?" in repr(trace[asked])
 
 

@@ -53,7 +53,7 @@ LAYERS: Final = """
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
     multi_output_index multi_output_name has_saved_activation has_saved_payload shape dtype device_ref activation_memory
     total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors total_gradient_memory
-    save_grads flops_forward
+    save_grads has_grad flops_forward
     macs_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
     is_buffer address buffer_source buffer_write_kind has_input_ancestor io_role buffer_pass is_internal_source

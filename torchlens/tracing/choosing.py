@@ -28,11 +28,10 @@ from torchlens.backward.policy import EVERYTHING, NOTHING, Kept, Policy
 from torchlens.capture.places import is_own
 from torchlens.capture.plan import runs_code
 from torchlens.errors import ConfigurationError, TorchLensError, TorchLensWarning, message_of
-from torchlens.reading.absent import absences, absent_name
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
 from torchlens.tracing.request import gradients_of, text_of
-from torchlens.tracing.requested import Named, unmatched
+from torchlens.tracing.requested import unmatched, what_there_is
 
 __all__ = ["Choice", "Chosen", "policies_of", "policy_of"]
 
@@ -180,18 +179,13 @@ def policy_of(asked: Any, trace: Trace) -> Policy:
         return EVERYTHING if selector else NOTHING
     tables = trace.tables
     choice = Choice(selector, tables, trace.records)
-    absent_parts = list(unmatched(selector, tables))
-    missed = list(map(repr, absent_parts))
+    missed = [repr(part) for part in unmatched(selector, tables)]
     if missed or choice.names_no_op():
-        index = trace.index()
-        texts = [part.text for part in absent_parts if isinstance(part, Named)]
-        absent = "; ".join(dict.fromkeys((*absences(selector, index), *(absent_name(text, index) for text in texts))))
         warnings.warn(
             TorchLensWarning(
                 code="save_grads_matched_nothing",
                 problem=f"save_grads={', '.join(missed) or text_of(asked)} matched no op",
-                remedy=(f"{absent}; " if absent else "")
-                + "check the name; trace.ops.labels and trace.modules.labels list what there is",
+                remedy=what_there_is(selector, tables),
             ),
             stacklevel=frames_to_caller(),
         )

@@ -15,9 +15,10 @@ import attrs
 from projections import CaptureTables
 from projections.selector import AnyOf, Label, LiveFacts, Record, Selector, Tables, Term, Verdict
 from torchlens.errors import LookupRefused
+from torchlens.reading.absent import absences, absent_name
 from torchlens.reading.lookup import Index
 
-__all__ = ["AtPosition", "Named", "unmatched"]
+__all__ = ["AtPosition", "Named", "unmatched", "what_there_is"]
 
 DOORS = ("layers", "ops", "modules", "module_calls", "params", "buffers")
 """Collections in the order in which they are looked through; no op stands for a parameter."""
@@ -131,3 +132,11 @@ def unmatched(request: Selector, tables: CaptureTables) -> Iterator[Selector]:
     for part in request.of if isinstance(request, AnyOf) else (request,):
         if isinstance(part, Requested | LabelOrModule) and not part.rows(tables):
             yield part
+
+
+def what_there_is(request: Selector, tables: CaptureTables) -> str:
+    """The remedy of a request that matched nothing: what it names that the capture has not, and what looks like it."""
+    index = Index(tables)
+    texts = [part.text for part in unmatched(request, tables) if isinstance(part, Named)]
+    absent = dict.fromkeys((*absences(request, index), *(absent_name(text, index) for text in texts)))
+    return "; ".join((*absent, "check the name; trace.ops.labels and trace.modules.labels list what there is"))
