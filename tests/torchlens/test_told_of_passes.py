@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.errors import LookupRefused, PayloadUnavailableError
+from torchlens.errors import BackwardRefused, LookupRefused, PayloadUnavailableError
 from torchlens.options import CaptureOptions
 
 EVERY = CaptureOptions(save_grads=True)
@@ -193,3 +193,61 @@ def test_in_anomaly_mode_the_node_that_gave_a_nan_is_the_one_that_raised() -> No
     assert failed.status == "error"
     assert failed.raised_in == trace["sqrt"].autograd.grad_fn_label
     assert failed.raised_in in said_of(trace, "first.weight")
+
+
+# -- a loss that requires no gradient ---------------------------------------------------------------------
+
+
+class CutAtTheEnd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).detach()
+
+
+def test_a_loss_of_an_output_that_was_cut_off_names_the_op_and_its_line() -> None:
+    trace = tl.trace(CutAtTheEnd(), torch.ones(2, 4))
+    with pytest.raises(BackwardRefused) as refused:
+        trace.backward(trace.output.sum())
+    error = refused.value
+    line = CutAtTheEnd.forward.__code__.co_firstlineno + 1
+    assert (error.code, error.fields["output"]) == ("loss_not_connected", "output_1")
+    assert error.problem.startswith("the loss requires no gradient")
+    assert "detach_1_2" in error.problem
+    assert f"test_told_of_passes.py:{line}" in error.problem
+    recording = tl.record(CutAtTheEnd(), torch.ones(2, 4), save="all", save_grads=True)
+    with pytest.raises(BackwardRefused, match="detach_1_2"):
+        recording.backward(recording.output.sum())
+
+
+def test_a_loss_that_was_made_without_gradients_is_said_to_be() -> None:
+    trace = traced()
+    with torch.no_grad():
+        loss = trace.output.sum()
+    with pytest.raises(BackwardRefused) as refused:
+        trace.backward(loss)
+    assert refused.value.code == "loss_not_connected"
+    assert refused.value.problem.startswith("the loss requires no gradient")
+    assert "grad mode on" in refused.value.remedy
+
+
+# -- the names of gradients -------------------------------------------------------------------------------
+
+
+def test_every_name_that_gradient_records_are_shown_with_finds_them() -> None:
+    recording = tl.record(Chain(), torch.ones(2, 4), save="all", save_grads=True)
+    recording.backward(recording.output.sum())
+    assert len(recording.grad_records) == 7
+    for record in recording.grad_records:
+        owner = record.owner
+        name = owner.address if record.read("param_row") >= 0 else owner.label
+        assert record in recording.grad_by_label(name)
+    (of_module,) = recording.grad_by_label("first")
+    assert [of_module] == recording.grad_by_label("linear_1_1") == recording.grad_by_label(1)
+    assert recording.grad_by_label("output_1") == recording.grad_by_label("second")
+    for wrong in ("nothing", 99):
+        with pytest.raises(LookupRefused) as refused:
+            recording.grad_by_label(wrong)
+        assert refused.value.code in ("record_lookup_not_found", "record_lookup_index_out_of_range")

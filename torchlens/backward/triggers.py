@@ -100,7 +100,12 @@ class Backwards:
         with compat.NoTorchFunction():
             has_graph = loss.requires_grad
         if not has_graph:
-            raise engine.not_connected()
+            raise BackwardRefused(
+                code="loss_not_connected",
+                problem="the loss requires no gradient, so a backward from it reaches no op",
+                remedy="make it with grad mode on, from a value of this capture that requires one",
+                requires_grad=False,
+            )
         asked = self._asked(trigger, save_grads)
         with engine.asking(diary, asked, must_reach=True):
             loss.backward(**torch_kwargs)

@@ -110,7 +110,7 @@ def place_of(trace: View, subject: object) -> tuple[str, int]:
     if isinstance(record, Record) and record.trace is trace:
         if record.table_name in ("ops", "params"):
             return record.table_name, record.row
-        rows = OPS_OF[record.table_name](record) if record.table_name in OPS_OF else ()
+        rows = op_rows_of(record)
         if len(rows) == 1:
             return "ops", rows[0]
         if rows:
@@ -124,6 +124,13 @@ def place_of(trace: View, subject: object) -> tuple[str, int]:
             received_type=type(subject).__name__,
         )
     return "params", number
+
+
+def op_rows_of(record: Record) -> tuple[int, ...]:
+    """The op rows that a record stands for; none for what stands for no op."""
+    if record.table_name == "ops":
+        return (record.row,)
+    return OPS_OF[record.table_name](record) if record.table_name in OPS_OF else ()
 
 
 def outputs_of_calls(module: Record) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ from torchlens.reading.autograd import TraceAutograd
 from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall, GradientRecord
 from torchlens.reading.calls_made import Failure, failure_of
 from torchlens.reading.conditionals import Conditional
+from torchlens.reading.cut_losses import told_where_cut
 from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.given import Given
@@ -493,7 +494,8 @@ class Trace(View):
         """
         if loss is MISSING:
             raise no_loss()
-        self.live_backwards().backward(loss, save_grads, torch_kwargs)
+        with told_where_cut(self):
+            self.live_backwards().backward(loss, save_grads, torch_kwargs)
         return self
 
     def capture_backward(self, *, save_grads: Any = None) -> AbstractContextManager[None]:

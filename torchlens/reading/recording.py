@@ -24,11 +24,14 @@ from torchlens.errors import (
 from torchlens.options import require_switch
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
+from torchlens.reading.autograd import gradients_read
 from torchlens.reading.backward import GradientRecord
 from torchlens.reading.backward_accessors import GradientAccessor
+from torchlens.reading.cut_losses import told_where_cut
+from torchlens.reading.explaining import op_rows_of
 from torchlens.reading.facade import MISSING, CaptureOutcome, Trace
 from torchlens.reading.lookup import at_position, listed, near_misses, sliced
-from torchlens.reading.records import Op, Orphan
+from torchlens.reading.records import Op, Orphan, Param
 from torchlens.reading.summary import SummaryText
 from torchlens.reading.tabular import frame_of
 from torchlens.reading.values import torch_dtype
@@ -411,12 +414,13 @@ class Recording(Sequence[RecordedActivation]):
         if loss is MISSING:
             raise no_loss()
         require_switch("default_grad", default_grad)
-        self._trace.live_backwards().backward(
-            loss,
-            self._asked.of_pass(save_grads, default_grad),
-            torch_kwargs,
-            trigger="recording_backward",
-        )
+        with told_where_cut(self._trace):
+            self._trace.live_backwards().backward(
+                loss,
+                self._asked.of_pass(save_grads, default_grad),
+                torch_kwargs,
+                trigger="recording_backward",
+            )
         return self
 
     @property
@@ -425,17 +429,29 @@ class Recording(Sequence[RecordedActivation]):
         in which they passed: ``trace.autograd.gradients`` of the trace that it becomes."""
         return self._trace.autograd.gradients
 
-    def grad_by_label(self, label: str) -> list[GradientRecord]:
-        """Those of one op, by the label it had while the model ran; one for each pass that left one.
+    def grad_by_label(self, label: str | int) -> list[GradientRecord]:
+        """Those of what a name stands for, one for each time that a pass left one.
+
+        Args:
+            label: An op's label while the model ran, or its final one; the address of a parameter; a layer or a module,
+                which stands for all that it returned; or the position of a recorded activation.
 
         Raises:
-            LookupRefused: ``record_lookup_not_found``, where no op had it.
+            LookupRefused: ``record_lookup_not_found``, ``record_lookup_index_out_of_range``.
         """
+        if not isinstance(label, str):
+            return list(gradients_read(self[label].op))
         for name in ("ops", "orphans"):
             labels = self._trace.table(name).column("raw_label")
             if label in labels:
-                return [] if name == "orphans" else list(Op(self._trace, labels.index(label)).autograd.grads)
-        self._missing(label)
+                return [] if name == "orphans" else list(gradients_read(Op(self._trace, labels.index(label))))
+        try:
+            found = self._trace[label]
+        except LookupRefused:
+            self._missing(label)
+        if isinstance(found, Param):
+            return list(found.grads)
+        return [record for row in op_rows_of(found) for record in gradients_read(Op(self._trace, row))]
 
     def grad_by_pass(self, number: int) -> list[GradientRecord]:
         """Those of one backward pass, from 1; refused with ``backward_pass_unknown`` where there was none."""
