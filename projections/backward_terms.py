@@ -143,7 +143,7 @@ class InPass(BackwardTerm):
     word: ClassVar[str] = "in_backward_pass"
     names_nodes: ClassVar[bool] = False
 
-    number: int
+    number: int  # from 1
 
     def holds(self, spot: Spot) -> bool:
         return spot.pass_index == self.number

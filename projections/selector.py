@@ -601,15 +601,16 @@ class Label(Term):
         for names in (layers.column("layer_label"), layers.column("layer_label_short")):
             for layer, name in enumerate(names):
                 if name == self.name:
-                    return {self.only_pass(tables, layer)}
+                    return self.bare(tables, layer)
                 if colon and name == base:
                     return set(passes_named(layers.value("op_rows", layer), token))
         return set()
 
-    def only_pass(self, tables: Tables, layer: int) -> int:
+    def bare(self, tables: Tables, layer: int) -> set[int]:
+        """What the label of a layer stands for without a pass: the only one."""
         rows: tuple[int, ...] = tables.layers.value("op_rows", layer)
         if len(rows) == 1:
-            return rows[0]
+            return {rows[0]}
         raise SelectionError(
             code="multipass_bare_label_ambiguous",
             problem=f"{self.name!r} names {len(rows)} passes of one layer",
@@ -620,6 +621,19 @@ class Label(Term):
 
     def __repr__(self) -> str:
         return f"label({self.name!r})"
+
+
+@attrs.frozen(repr=False)
+class Site(Label):
+    """What ``tl.grad`` takes a text for: a label, of which a layer's stands for all its passes."""
+
+    word: ClassVar[str] = "site"
+
+    def bare(self, tables: Tables, layer: int) -> set[int]:
+        return set(tables.layers.value("op_rows", layer))
+
+    def __repr__(self) -> str:
+        return repr(self.name)
 
 
 def passes_named(rows: tuple[int, ...], token: str) -> tuple[int, ...]:
@@ -822,12 +836,12 @@ def grad(site: Selector | str) -> Selector:
     """The gradient of a site: ``grad("relu_1_2")``, ``grad(tl.module("encoder"))``.
 
     Args:
-        site: A selector, or a label.
+        site: A selector, or a label; that of a layer means all its passes.
 
     It combines with other selectors, those of ``backward_terms`` included. A trace without a backward pass refuses to
     resolve it, with ``gradient_sites_unavailable``.
     """
-    return GradientOf(selector_argument(site, "grad"))
+    return GradientOf(site if isinstance(site, Selector) else Site(text_argument(site, "grad")))
 
 
 def output(slot: int | str) -> Selector:

@@ -251,3 +251,59 @@ def test_every_name_that_gradient_records_are_shown_with_finds_them() -> None:
         with pytest.raises(LookupRefused) as refused:
             recording.grad_by_label(wrong)
         assert refused.value.code in ("record_lookup_not_found", "record_lookup_index_out_of_range")
+
+
+# -- a trace that is recorded no more ---------------------------------------------------------------------
+
+
+def test_a_disarmed_trace_says_so_wherever_passes_are_asked_for() -> None:
+    trace = traced()
+    assert "disarmed" not in trace.summary() + repr(trace.autograd)
+    trace.autograd.disarm()
+    trace.output.sum().backward()
+    assert repr(trace.autograd).endswith("0 backward passes, disarmed>")
+    assert "disarmed    no further backward pass is recorded" in trace.summary()
+    with pytest.raises(PayloadUnavailableError, match="disarmed") as refused:
+        trace["relu_1_2"].grad  # noqa: B018  # refused
+    assert "save_grads" not in refused.value.remedy
+
+
+def test_a_trace_that_was_disarmed_after_a_pass_tells_of_both() -> None:
+    trace = traced()
+    trace.backward(trace.output.sum())
+    trace.autograd.disarm()
+    assert "1 backward pass, disarmed" in repr(trace.autograd)
+    assert "kept disarmed no further backward pass is recorded" in " ".join(trace.summary().split())
+
+
+# -- what is named, and what it stands for ----------------------------------------------------------------
+
+
+def test_the_refusal_of_an_increment_names_its_parameter() -> None:
+    trace = tl.trace(Chain(), torch.ones(2, 4))
+    trace.backward(trace.output.sum())
+    param = trace.params["first.weight"]
+    assert param.has_grad
+    assert not param.grads[0].is_saved
+    with pytest.raises(PayloadUnavailableError, match=r"the gradient of first\.weight in backward pass 1 was not kept"):
+        param.grads[0].grad  # noqa: B018  # refused
+
+
+def test_the_gradient_of_a_layers_label_means_all_its_passes_as_save_grads_does() -> None:
+    def looped(x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = torch.tanh(x)
+        return x
+
+    trace = tl.trace(looped, torch.ones(2, requires_grad=True))
+    trace.backward(trace.output.sum(), save_grads=tl.grad("tanh_1_1"))
+    assert trace[tl.grad("tanh_1_1")].labels() == ("tanh_1_1:1", "tanh_1_1:2")
+    assert [op.has_grad for op in trace.layers["tanh_1_1"].ops] == [True, True]
+    assert trace[tl.grad("tanh_1_1:2")].labels() == ("tanh_1_1:2",)
+    assert repr(tl.grad("tanh_1_1")) == "grad('tanh_1_1')"
+
+
+def test_a_pass_that_there_is_not_is_the_reason_of_an_empty_selection() -> None:
+    trace = traced()
+    trace.backward(trace.output.sum())
+    assert "no backward pass 7, of 1" in repr(trace[tl.grad("relu_1_2") & tl.in_backward_pass(7)])

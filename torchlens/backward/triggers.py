@@ -74,6 +74,11 @@ class Backwards:
         """See ``LiveBackwards.readable``."""
         return None if self.diary is None else self.diary.readable()
 
+    @property
+    def is_disarmed(self) -> bool:
+        """See ``LiveBackwards.is_disarmed``."""
+        return self.diary is not None and not self.diary.is_armed
+
     def disarm(self) -> None:
         """See ``LiveBackwards.disarm``."""
         if self.diary is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from projections.backward_terms import InPass
 from projections.selector import Func, InModule, Label, ModuleOutput, Selector, call_key
 from torchlens.reading.lookup import Index, near_misses
 
@@ -38,6 +39,10 @@ def absences(selector: Selector, index: Index) -> Iterator[str]:
                 yield f"tl.func takes the bare name {bare!r}, not {selector.name!r}"
             else:
                 yield said("function", selector.name, near_misses(selector.name, (names,)))
+    elif isinstance(selector, InPass):
+        recorded = len(index.tables.table("backward_passes"))
+        if selector.number > recorded:
+            yield f"no backward pass {selector.number}, of {recorded}"
     for part in selector.parts():
         yield from absences(part, index)
 

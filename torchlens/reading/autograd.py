@@ -92,6 +92,9 @@ def not_saved(op: Owner, bwd: int | None = None) -> PayloadUnavailableError:
     text, reason, number = why_none(op, bwd)
     if reason is None:
         remedy = "read what arrived at its node: op.autograd.grad_fn.calls[0].grad_outputs"
+    elif reason == "no backward yet" and op.trace.is_disarmed:
+        text += ", and none will be: this trace was disarmed"
+        remedy = "capture again, and run the backward before trace.autograd.disarm()"
     elif reason == "no backward yet":
         remedy = "capture with tl.CaptureOptions(save_grads=True) and run trace.backward(loss)"
     elif reason == "not saved by policy" and number is not None:
@@ -367,4 +370,5 @@ class TraceAutograd:
     def __repr__(self) -> str:
         if self.trace.projector is None:
             return f"<autograd of {self.trace!r}>"
-        return f"<autograd of {self.trace!r}: {amount(self.num_backward_passes, 'backward pass')}>"
+        ended = ", disarmed" if self.trace.is_disarmed else ""
+        return f"<autograd of {self.trace!r}: {amount(self.num_backward_passes, 'backward pass')}{ended}>"

@@ -662,7 +662,7 @@ class Trace(View):
         with over_events():
             failure = failure_of(self)
             said = None if failure is None else failure.said
-            return summary(self.tables, depth=depth, max_rows=max_rows, where=said)
+            return summary(self.tables, depth=depth, max_rows=max_rows, where=said, is_disarmed=self.is_disarmed)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per op, without tensors and what is as large, which ``trace.ops.to_pandas()`` has; needs pandas."""

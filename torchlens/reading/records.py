@@ -973,7 +973,10 @@ class Param(Record):
     num_uses_by_layers = Field[int]("How many layers took it.")
     num_calls = Field[int]("How many ops took it.")
     co_parent_params = Field[list[str]]("Parameters that were taken together with it.", list)
-    has_grad = Field[bool]("Whether a recorded backward pass added to its gradient.")
+    has_grad = Field[bool](
+        "Whether a recorded backward pass added to its gradient, which is told whether or not it was kept:"
+        " ``.grads[k].is_saved`` says which can be read."
+    )
     grad_shape = Field[tuple[int, ...] | None]("Shape of what the last one added; None without one.")
     grad_dtype = Field[Any]("Element type of that, a ``torch.dtype``; None without one.", torch_dtype)
     gradient_memory = Field[Bytes]("Size of that; 0 without one.", Bytes)

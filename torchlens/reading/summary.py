@@ -52,7 +52,12 @@ class SummaryText(str):
 
 
 def summary(
-    tables: CaptureTables, *, depth: int | None = None, max_rows: int = 60, where: str | None = None
+    tables: CaptureTables,
+    *,
+    depth: int | None = None,
+    max_rows: int = 60,
+    where: str | None = None,
+    is_disarmed: bool = False,
 ) -> SummaryText:
     """A table of the modules and what they did, with totals.
 
@@ -61,6 +66,7 @@ def summary(
         depth: Deepest level of the module tree to show; None shows as many levels as fit in ``max_rows``.
         max_rows: Most lines of the tree.
         where: What is known of the place at which the forward failed.
+        is_disarmed: Whether further backward passes are not recorded.
     """
     modules = tables.modules
     depths = modules.column("address_depth")
@@ -74,7 +80,7 @@ def summary(
     if len(shown) < len(depths):
         hidden = len(depths) - len(shown)
         text.append(f"{amount(hidden, 'module')} below {'is' if hidden == 1 else 'are'} not shown")
-    return SummaryText("\n".join([*text, "", *totals(tables, where)]))
+    return SummaryText("\n".join([*text, "", *totals(tables, where, is_disarmed=is_disarmed)]))
 
 
 def tree(tables: CaptureTables) -> list[int]:
@@ -158,7 +164,7 @@ def heading(tables: CaptureTables) -> str:
     return cut(f"{tables.fact('model_class_name')} | input {given or 'none'}{more} | {status}", WIDTH)
 
 
-def totals(tables: CaptureTables, where: str | None) -> list[str]:
+def totals(tables: CaptureTables, where: str | None, *, is_disarmed: bool) -> list[str]:
     fact = tables.fact
     recurrent = len(fact("recurrent_layers"))
     several = f", {recurrent} with several passes" if recurrent else ""
@@ -175,6 +181,8 @@ def totals(tables: CaptureTables, where: str | None) -> list[str]:
     }
     if passes := fact("num_backward_passes"):
         facts["backward"] = backward(tables, passes)
+    if is_disarmed:
+        facts["disarmed"] = "no further backward pass is recorded"
     if reason := ending(tables):
         status = str(fact("status"))
         facts = {"not finite" if status == "aborted_nonfinite" else status: reason, **facts}

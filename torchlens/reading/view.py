@@ -88,6 +88,11 @@ class LiveBackwards(Protocol):
         """
         ...
 
+    @property
+    def is_disarmed(self) -> bool:
+        """Whether passes were recorded, and are no more."""
+        ...
+
     def disarm(self) -> None:
         """Close what is open and hear of no further pass. Twice is nothing."""
         ...
@@ -198,6 +203,11 @@ class View(ABC):
             )
         return self.backwards
 
+    @property
+    def is_disarmed(self) -> bool:
+        """Whether backward passes of this capture were recorded, and are no more, though the trace is open."""
+        return self.backwards is not None and self.backwards.is_disarmed
+
     def require_open(self) -> None:
         if self.projector is None:
             self.tables  # noqa: B018  # refuses
@@ -307,7 +317,8 @@ class View(ABC):
         if ref is None:
             raise PayloadUnavailableError(
                 code="gradient_not_saved",
-                problem=f"this gradient of backward pass {gradients.value('backward_pass_index', row)} was not kept",
+                problem=f"the gradient of {gradients.value('owner', row)} in backward pass "
+                f"{gradients.value('backward_pass_index', row)} was not kept",
                 remedy="run the backward with save_grads=True; its shape and dtype are told in any case",
             )
         return self.kept_gradient((ref, gradients.value("shape", row), gradients.value("dtype", row)))
