@@ -165,6 +165,8 @@ class Reasons:
     def of_parameter(self, number: int) -> Cut:
         """Why nothing was added to a parameter's gradient."""
         met = self.flow.met_leaf(number)
+        if met.how == "arrived":  # and was not added
+            return Cut("frozen", parameter=number, number=met.number)
         if met.how != "unmet":
             return of_pass(met)
         if not self.forward.words.parameters[number].requires_grad:

@@ -74,6 +74,8 @@ def detached(reasons: Reasons, absence: Absence) -> str:
 
 
 def frozen(reasons: Reasons, absence: Absence) -> str:
+    if absence.cut.number != NOWHERE:
+        return f"it required none any more when backward pass {absence.cut.number + 1} came to it"
     if of_itself(absence):
         return f"it is {kind_of(reasons.forward, absence)} that requires none"
     return f"it is made from {at(reasons, absence)}, and nothing that it is made from requires one"

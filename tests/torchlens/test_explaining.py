@@ -288,6 +288,29 @@ def test_an_explanation_is_of_the_same_thing_when_a_pass_has_brought_gradients()
     assert now.op == kept.op == trace.ops["linear_2_3"]
 
 
+def test_nothing_is_added_to_a_parameter_that_was_frozen_after_the_forward() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
+    model[0].requires_grad_(False)
+    trace.backward(trace.output.sum(), retain_graph=True)
+    assert model[0].weight.grad is None
+    assert {param.address: len(param.grads) for param in trace.params} == {
+        "0.weight": 0,
+        "0.bias": 0,
+        "1.weight": 1,
+        "1.bias": 1,
+    }
+    found = trace.autograd.explain("0.weight")
+    assert found is not None
+    assert (found.reason, found.at, found.pass_index) == ("frozen", "0.weight", 1)
+    assert found.text == "0.weight has no gradient: it required none any more when backward pass 1 came to it"
+    assert trace.check_metadata_invariants() is True
+    model[0].requires_grad_(True)
+    trace.backward(trace.output.sum())
+    assert len(trace.params["0.weight"].grads) == 1
+    assert torch.equal(trace.params["0.weight"].grads[0].grad, model[0].weight.grad)
+
+
 def test_a_graph_that_an_earlier_pass_freed_is_the_reason_behind_it() -> None:
     trace = branches()
     loss = trace.output[0].sum()

@@ -270,7 +270,9 @@ class Diary:
         for node, row in zip(found, rows, strict=True):
             number = row[0]
             if number not in standing and number not in hooks:
-                hooks[number] = hook(node, nodes[node], tasks, held, is_leaf=row[6] is None)
+                leaf = row[5]
+                parameter = None if leaf is None or leaf >= 0 else self.capture.parameters[-1 - leaf]
+                hooks[number] = hook(node, nodes[node], tasks, held, is_leaf=row[6] is None, parameter=parameter)
 
     def row(self, node: Any, edges: Edges) -> GraphNode:
         """A node as events have it."""

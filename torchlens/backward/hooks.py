@@ -167,11 +167,44 @@ class Hooks:
             tell_failure(self.diary, error)
 
 
+class HooksOfParameter(Hooks):
+    """Those of the node that gathers the gradient of a parameter.
+
+    The node fires also where the parameter requires no gradient any more, and then adds nothing: no gradient is told.
+    """
+
+    __slots__ = ("parameter",)
+
+    def __init__(
+        self,
+        number: int,
+        tasks: dict[int, Tape],
+        diary: Callable[[], HookedDiary | None],
+        parameter: Callable[[], Tensor | None],
+    ) -> None:
+        super().__init__(number, tasks, diary, is_leaf=True)
+        self.parameter = parameter
+
+    def before(self, gradients: tuple[Tensor | None, ...]) -> None:
+        parameter = self.parameter()
+        super().before(gradients if parameter is None or parameter.requires_grad else ())
+
+
 def hook(
-    node: Any, number: int, tasks: dict[int, Tape], diary: Callable[[], HookedDiary | None], *, is_leaf: bool
+    node: Any,
+    number: int,
+    tasks: dict[int, Tape],
+    diary: Callable[[], HookedDiary | None],
+    *,
+    is_leaf: bool,
+    parameter: Callable[[], Tensor | None] | None = None,
 ) -> tuple[Handle, Handle]:
-    """Put the two hooks on a node."""
-    hooks = Hooks(number, tasks, diary, is_leaf)
+    """Put the two hooks on a node; ``parameter`` is a weak reference to that of a leaf that is one."""
+    hooks = (
+        Hooks(number, tasks, diary, is_leaf)
+        if parameter is None
+        else HooksOfParameter(number, tasks, diary, parameter)
+    )
     return node.register_prehook(hooks.before), node.register_hook(hooks.after)
 
 
