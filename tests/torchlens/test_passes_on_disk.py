@@ -220,3 +220,20 @@ def test_a_branch_may_be_left_inside_a_pass_and_goes_on_by_itself(journal: Path,
             cells = [list(tables.all[table].column(column)) for tables in (branch.tables(), whole.tables())]
             assert cells[0] == cells[1]
     one.close()
+
+
+def test_a_sparse_gradient_is_named_where_only_the_process_that_captured_has_it(tmp_path: Path) -> None:
+    model = nn.Embedding(5, 3, sparse=True)
+    how = tl.CaptureOptions(save_grads=True)
+    trace = tl.trace(model, torch.tensor([1, 2]), journal=tmp_path / "sparse", capture=how)
+    trace.backward(trace.output.sum())
+    assert trace.params["weight"].grads[0].grad.is_sparse
+    assert trace.health.unstored_gradients == ("weight",)
+    assert "gradients of 1 of the ops and parameters" in str(trace.health)
+    trace.cleanup()
+    read = tl.load(tmp_path / "sparse")
+    assert read.health.unstored_gradients == ("weight",)
+    with pytest.raises(tl.TorchLensError, match=r"Embedding\(sparse=False\)") as caught:
+        _ = read.params["weight"].grads[0].grad
+    assert caught.value.code == "gradient_not_stored"
+    assert read.params["weight"].grads.to_pandas()["grad"].tolist() == [None]

@@ -52,7 +52,14 @@ from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.given import Given
 from torchlens.reading.gradient_sites import resolve_gradients
-from torchlens.reading.health import NonfiniteFinding, TraceHealth, health_of, nonfinite_of, unstored_rows
+from torchlens.reading.health import (
+    NonfiniteFinding,
+    TraceHealth,
+    health_of,
+    nonfinite_of,
+    unstored_gradients,
+    unstored_rows,
+)
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.lookup import Found
 from torchlens.reading.nonfinite_gradients import GradientFinding, nonfinite_gradients_of
@@ -289,6 +296,7 @@ class Trace(View):
                 self.gradients_looked_at,
                 self.known_of_gradients,
                 unstored_rows(self),
+                unstored_gradients(self),
             )
 
     # -- collections

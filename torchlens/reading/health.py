@@ -176,6 +176,7 @@ class TraceHealth:
     overwritten: tuple[str, ...]  # ops whose memory was written where no wrapper looks after the value was kept
     threads: tuple[OtherThread, ...]  # threads whose calls are not recorded
     unstored: tuple[str, ...]  # ops that were kept in the capturing process alone, though there is a journal on disk
+    unstored_gradients: tuple[str, ...]  # ops and parameters of which a gradient was kept there alone
     notes: tuple[str, ...]  # what a reader should know, in words
     held: Bytes  # size of the kept activations
     look: Callable[[], NonfiniteFinding] = attrs.field(repr=False, eq=False)
@@ -294,6 +295,7 @@ def health_of(
     look_at_gradients: Callable[[], GradientFinding],
     known_of_gradients: Callable[[], GradientFinding | None],
     unstored: Sequence[int],
+    unstored_gradients: Sequence[str] = (),
 ) -> TraceHealth:
     """The health of a trace, from its tables.
 
@@ -303,6 +305,7 @@ def health_of(
         known: What was found in them, where they were looked at.
         look_at_gradients, known_of_gradients: The same of the kept gradients.
         unstored: Rows of the ops of which a payload was kept, and its bytes are not in the journal on disk.
+        unstored_gradients: Names of the ops and parameters of which that is so of a gradient.
     """
     fact, ops = tables.fact, tables.ops
     mode = "on" if fact("verifies_capture") else "off"
@@ -336,7 +339,8 @@ def health_of(
         overwritten=tuple(labels[row] for row in fact("overwritten_rows")),
         threads=tuple(OtherThread(name, count, dict(functions)) for name, count, functions in fact("threads")),
         unstored=tuple(labels[row] for row in unstored),
-        notes=tuple(notes_of(tables, unstored)),
+        unstored_gradients=tuple(unstored_gradients),
+        notes=(*notes_of(tables, unstored), *notes_of_gradients(unstored_gradients)),
         held=Bytes(fact("saved_activation_memory")),
         look=look,
         known=known,
@@ -373,6 +377,29 @@ def notes_of(tables: CaptureTables, unstored: Sequence[int]) -> Iterator[str]:
             yield f"backward pass {number} is incomplete, and no pass after it was recorded: {reason}"
     if fact("is_partial"):
         yield f"the capture is {fact('status')}: the records are a prefix"
+
+
+def notes_of_gradients(unstored: Sequence[str]) -> Iterator[str]:
+    if unstored:
+        yield (
+            f"gradients of {len(unstored)} of the ops and parameters were kept in the capturing process alone: sparse, "
+            "nested and quantised ones have no bytes to store, or the disk refused them"
+        )
+
+
+def unstored_gradients(view: View) -> tuple[str, ...]:
+    """Names of the ops and parameters of which a gradient was kept, and its bytes are not in the journal on disk."""
+    if view.journal.path is None:
+        return ()
+    gradients, ops, params = view.tables.gradients, view.tables.ops, view.tables.params
+    columns = (gradients.column(name) for name in ("payload_ref", "op_row", "param_row"))
+    return tuple(
+        dict.fromkeys(
+            params.value("address", param) if op < 0 else ops.value("label", op)
+            for ref, op, param in zip(*columns, strict=True)
+            if ref is not None and not is_stored(view, ref)
+        )
+    )
 
 
 def unstored_rows(view: View) -> tuple[int, ...]:

@@ -337,7 +337,10 @@ class View(ABC):
             raise PayloadUnavailableError(
                 code="gradient_not_stored",
                 problem="this gradient was held by the process that captured it, and its bytes are not here",
-                remedy="capture with journal=, or copy a capture to disk before its cleanup()",
+                remedy="capture with journal=, or copy a capture to disk before its cleanup()"
+                if self.journal.path is None
+                else "read it in that process; to have it in a journal, let it be dense there, as with"
+                " Embedding(sparse=False): sparse, nested and quantised ones have no bytes to store",
                 payload=kept[0][0],
             ) from exc
 
