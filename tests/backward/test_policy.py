@@ -606,6 +606,29 @@ def test_a_label_of_several_passes_is_refused_as_the_capture_ends() -> None:
     assert labels_of(trace.backward(trace.output.sum())) == {"tanh_1_1:1", "tanh_1_1:2"}
 
 
+@pytest.mark.parametrize(
+    ("save_grads", "missed"),
+    [
+        (tl.grad("nosuch_1_1"), "label('nosuch_1_1')"),
+        (tl.grad(tl.func("rleu")), "func('rleu')"),
+        (tl.func("relu") | tl.module("nosuch"), "module('nosuch')"),
+        (tl.in_module("nosuch") & tl.in_backward_pass(2), "in_module('nosuch')"),
+        (["relu_1_2", tl.grad("0")], "label('0')"),
+    ],
+    ids=named,
+)
+def test_a_name_within_a_request_that_names_nothing_is_told(save_grads: Any, missed: str) -> None:
+    with pytest.warns(tl.errors.TorchLensWarning, match="save_grads_matched_nothing") as told:
+        tl.trace(chain(), torch.randn(5, 4), capture=tl.CaptureOptions(save_grads=save_grads))
+    assert len(told) == 1
+    assert f"save_grads={missed} matched no op" in str(told[0].message)
+
+
+@pytest.mark.parametrize("save_grads", [~tl.func("rleu"), tl.func("relu") - tl.module("nosuch"), tl.grad("relu_1_2")])
+def test_what_a_request_leaves_out_need_not_be_there(save_grads: Any) -> None:
+    tl.trace(chain(), torch.randn(5, 4), capture=tl.CaptureOptions(save_grads=save_grads))
+
+
 @pytest.mark.parametrize("save_grads", ["nosuch_1_1", tl.func("rleu"), 99, ["relu_1_2", "nosuch"]], ids=named)
 def test_a_request_that_names_nothing_is_told(save_grads: Any) -> None:
     with pytest.warns(tl.errors.TorchLensWarning, match="save_grads_matched_nothing") as told:

@@ -201,9 +201,7 @@ def hook(
 ) -> tuple[Handle, Handle]:
     """Put the two hooks on a node; ``parameter`` is a weak reference to that of a leaf that is one."""
     hooks = (
-        Hooks(number, tasks, diary, is_leaf)
-        if parameter is None
-        else HooksOfParameter(number, tasks, diary, parameter)
+        Hooks(number, tasks, diary, is_leaf) if parameter is None else HooksOfParameter(number, tasks, diary, parameter)
     )
     return node.register_prehook(hooks.before), node.register_hook(hooks.after)
 

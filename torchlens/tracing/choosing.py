@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Final
 from weakref import ref
@@ -23,7 +23,18 @@ from journal import Journal
 from journal.events import GraphNode, Side, StreamId
 from projections import CaptureTables, Projector
 from projections.backward_terms import OfNode, Spot, behind_outputs, matching, names_nodes
-from projections.selector import Record, Selector
+from projections.selector import (
+    Compound,
+    Contains,
+    Func,
+    InModule,
+    Label,
+    ModuleOutput,
+    Not,
+    Record,
+    Regex,
+    Selector,
+)
 from torchlens.backward.policy import EVERYTHING, NOTHING, Kept, Policy
 from torchlens.capture.places import is_own
 from torchlens.capture.plan import runs_code
@@ -179,7 +190,7 @@ def policy_of(asked: Any, trace: Trace) -> Policy:
         return EVERYTHING if selector else NOTHING
     tables = trace.tables
     choice = Choice(selector, tables, trace.records)
-    missed = [repr(part) for part in unmatched(selector, tables)]
+    missed = list(dict.fromkeys(map(repr, (*unmatched(selector, tables), *unmatched_names(selector, tables)))))
     if missed or choice.names_no_op():
         warnings.warn(
             TorchLensWarning(
@@ -190,6 +201,16 @@ def policy_of(asked: Any, trace: Trace) -> Policy:
             stacklevel=frames_to_caller(),
         )
     return Chosen(text_of(asked), choice, NodeLabels(trace.journal, trace.stream))
+
+
+def unmatched_names(request: Selector, tables: CaptureTables) -> Iterator[Selector]:
+    """The names within a request, each asked for by itself, that match no op; not those of what it leaves out, and not
+    a predicate, which is asked once."""
+    if isinstance(request, Compound) and not isinstance(request, Not):
+        for part in request.parts():
+            yield from unmatched_names(part, tables)
+    elif isinstance(request, (Contains, Func, InModule, Label, ModuleOutput, Regex)) and not request.rows(tables):
+        yield request
 
 
 class NodeLabels:
