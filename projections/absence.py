@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from journal.events import MODE_GRAD, MODE_INFERENCE
-from projections.forward import Forward
+from projections.forward import Forward, once
 from projections.graph import NOWHERE
 from projections.rows import is_buffer
 
@@ -38,6 +38,15 @@ Reason: TypeAlias = Literal[
 
 DETACHING: Final = frozenset(("detach", "detach_"))
 """Names of the functions that take a gradient off on purpose; ``Tensor.data`` is told as one of them."""
+
+DERIVED: Final = frozenset(
+    (
+        *("linear", "bilinear", "conv1d", "conv2d", "conv3d", "embedding", "matmul", "mm", "bmm", "addmm", "einsum"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "batch_norm", "layer_norm", "group_norm"),
+        *("rms_norm", "instance_norm", "prelu", "add", "sub", "mul", "div", "__add__", "__sub__", "__mul__"),
+    )
+)
+"""Names of functions that layers call with their parameters, and that have a derivative in each."""
 
 CONTINUOUS: Final = ("float", "bfloat", "complex")
 """How the names of the dtypes begin that have a derivative."""
@@ -263,8 +272,13 @@ def before(forward: Forward, requires: Sequence[bool], found: Sequence[Cut], row
     parents = forward.unique_parents[row]
     parameters = forward.words.parameters
     used = forward.own_params.get(row, ())
-    if any(requires[parent] for parent in parents) or any(parameters[number].requires_grad for number in used):
-        return Cut(taken_off(forward, row), row, takes_off=True)
+    trained = [number for number in used if parameters[number].requires_grad]
+    is_of_trained = any(requires[parent] for parent in parents)
+    if trained or is_of_trained:
+        reason = taken_off(forward, row)
+        if reason == "not differentiable" and not is_of_trained and has_derivative(forward, row):
+            return Cut("frozen", row, trained[0], takes_off=True)
+        return Cut(reason, row, takes_off=True)
     earlier = [found[parent] for parent in parents]
     for cut in earlier:
         if cut.takes_off:
@@ -289,6 +303,20 @@ def taken_off(forward: Forward, row: int) -> Reason:
     if forward.names.func_name(forward.rows.function[row]) in DETACHING:
         return "detached"
     return "not differentiable"
+
+
+def has_derivative(forward: Forward, row: int) -> bool:
+    """Whether the function of a row is known to have one: by its name, or as another row of it requires a gradient."""
+    if not is_continuous(forward, row):
+        return False
+    name = forward.names.func_name(forward.rows.function[row])
+    return name in DERIVED or forward.rows.function[row] in functions_with_gradient(forward, 0)
+
+
+@once
+def functions_with_gradient(forward: Forward, _whole: int) -> Sequence[int]:
+    briefs = zip(forward.rows.function, forward.details.briefs, strict=True)
+    return sorted({function for function, brief in briefs if brief.requires_grad and brief.grad_slot is not None})
 
 
 def is_continuous(forward: Forward, row: int) -> bool:

@@ -74,6 +74,9 @@ def detached(reasons: Reasons, absence: Absence) -> str:
 
 
 def frozen(reasons: Reasons, absence: Absence) -> str:
+    if absence.cut.row != NOWHERE and absence.cut.parameter != NOWHERE:
+        taken = name_of_param(reasons.forward, absence.cut.parameter)
+        return f"{taken} required none when {reasons.forward.labels.op[absence.cut.row]} took it"
     if absence.cut.number != NOWHERE:
         return f"it required none any more when backward pass {absence.cut.number + 1} came to it"
     if of_itself(absence):

@@ -167,6 +167,15 @@ def test_a_number_of_numpy_is_a_number_and_nothing_else_that_looks_like_one(twic
         assert code_of(lambda wrong=wrong: tl.in_backward_pass(wrong)) == "selector_pass_invalid"
 
 
+def test_a_node_is_found_by_the_label_of_any_of_its_firings_and_of_no_other(twice: tl.Trace) -> None:
+    nodes = twice.autograd.grad_fns
+    label = LABELS[1]
+    assert nodes[f"{label}:1"] == nodes[f"{label}:2"] == nodes[f"{label}:last"] == nodes[label]
+    assert code_of(lambda: nodes[f"{label}:3"]) == "op_lookup_pass_out_of_range"
+    assert f"{label}:3" not in nodes
+    assert code_of(lambda: nodes[f"{label}:all"]) == "record_lookup_not_found"
+
+
 @pytest.mark.parametrize("wrong", ["tanh", None, lambda op: True])
 def test_what_is_no_selector_matches_nothing_and_is_told_so(once: tl.Trace, wrong: Any) -> None:
     assert code_of(lambda: once.autograd.grad_fns.matching(wrong)) == "selector_argument_type_invalid"

@@ -288,6 +288,34 @@ def test_an_explanation_is_of_the_same_thing_when_a_pass_has_brought_gradients()
     assert now.op == kept.op == trace.ops["linear_2_3"]
 
 
+class Tied(nn.Module):
+    """A layer that has two names, and is frozen while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = self.a
+        self.c = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.a.requires_grad_(False)
+        x = self.a(x)
+        self.a.requires_grad_(True)
+        return self.c(x)
+
+
+def test_what_is_frozen_for_a_call_alone_is_frozen_and_no_derivative_is_missed() -> None:
+    trace = tl.trace(Tied(), torch.randn(3, 4), capture=tl.CaptureOptions(save_grads=True))
+    trace.backward(trace.output.sum())
+    found = trace.autograd.explain("a.weight")
+    assert found is not None
+    assert (found.reason, found.at) == ("frozen", "linear_1_1")
+    assert found.text == "a.weight has no gradient: a.weight required none when linear_1_1 took it"
+    assert trace.autograd.explain("linear_1_1").reason == "frozen"  # type: ignore[union-attr]
+    assert trace.autograd.explanations["b.weight"] == found, "by another of its names"
+    assert trace.check_metadata_invariants() is True
+
+
 def test_nothing_is_added_to_a_parameter_that_was_frozen_after_the_forward() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))

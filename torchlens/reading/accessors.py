@@ -259,6 +259,14 @@ class ExplanationAccessor(Accessor[R]):
         found = [place(row, is_param=kind == "parameter") for kind, row in self.subjects]
         return [one for one in found if one is not None]
 
+    def row_of(self, key: str) -> int | None:
+        row = super().row_of(key)
+        if row is None:  # another name of a parameter
+            params = self.trace.index().door("params").get(key, ())
+            place = self.trace.table(self.table_name).context.place
+            row = place(params[0], is_param=True) if len(params) == 1 else None
+        return row
+
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) if isinstance(key, str) else key in list(self)
 

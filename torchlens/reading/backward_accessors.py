@@ -204,10 +204,11 @@ class GradFnAccessor(ByPart[R]):
     table_name = "grad_fns"
 
     def row_of(self, key: str) -> int | None:
-        row = super().row_of(key)
-        if row is None:
-            call = self.trace.index().door("grad_fn_calls").get(key)
-            row = self.trace.table("grad_fn_calls").value("grad_fn_row", call[0]) if call else None
+        row, index = super().row_of(key), self.trace.index()
+        label = key.rpartition(":")[0]
+        if row is None and label in index.door("grad_fns"):
+            call = index.pass_token(key, index.door)
+            row = None if call is None else self.trace.table("grad_fn_calls").value("grad_fn_row", call.row)
         return row
 
     @property

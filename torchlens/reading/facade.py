@@ -474,7 +474,9 @@ class Trace(View):
 
     inference_only = Field[bool]("Whether the forward ran without an autograd graph.")
     has_backward_pass = Field[bool]("Whether a backward pass was recorded.")
-    saved_gradient_memory = Field[Bytes]("Size of the gradients that were kept, each once.", Bytes)
+    saved_gradient_memory = Field[Bytes](
+        "Size of the gradients that were kept, those of parameters and at nodes too, each once.", Bytes
+    )
 
     @property
     def backward_ready(self) -> bool:
