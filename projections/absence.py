@@ -29,6 +29,7 @@ Reason: TypeAlias = Literal[
     "frozen",
     "never called",
     "not upstream of the loss",
+    "not in the graph",
     "not differentiable",
     "graph freed",
     "not saved by policy",
@@ -192,6 +193,8 @@ class Reasons:
             taken = behind.before_output
         if taken != NOWHERE:
             return self.before[taken]
+        if behind.leads:
+            return Cut("not in the graph")
         return Cut("not upstream of the loss") if self.flow.has_passes else Cut("no backward yet")
 
     def is_continuous(self, row: int) -> bool:
@@ -208,18 +211,20 @@ class Reasons:
                 meets_loss=behind.meets_loss or meets,
                 meets_output=behind.meets_output or ends,
                 is_open=behind.is_open or ends,
+                leads=behind.leads or (meets and self.requires[row]),
             )
 
     def joined(self, users: Iterable[int]) -> Behind:
         """What is behind something that some op rows take."""
         before_loss = before_output = NOWHERE
-        meets_loss = meets_output = is_open = False
+        meets_loss = meets_output = is_open = leads = False
         for row in users:
             behind = self.behind[row]
             meets_loss = meets_loss or behind.meets_loss
             meets_output = meets_output or behind.meets_output
             if self.requires[row]:
                 is_open = is_open or behind.is_open
+                leads = leads or behind.leads
                 if before_loss == NOWHERE and self.met[row].how != "arrived":
                     before_loss = behind.before_loss
                 if before_output == NOWHERE:
@@ -229,7 +234,7 @@ class Reasons:
                     before_loss = row
                 if behind.meets_output and before_output == NOWHERE:
                     before_output = row
-        return Behind(before_loss, before_output, meets_loss, meets_output, is_open)
+        return Behind(before_loss, before_output, meets_loss, meets_output, is_open, leads)
 
 
 class Behind(NamedTuple):
@@ -240,6 +245,7 @@ class Behind(NamedTuple):
     meets_loss: bool = False  # some way leads to what the loss was made from
     meets_output: bool = False  # some way leads to an output
     is_open: bool = False  # some way leads to an output, and nothing on it takes the gradient off
+    leads: bool = False  # some way leads to what has a gradient, and nothing on it takes that off
 
 
 NOTHING: Final = Behind()

@@ -155,6 +155,10 @@ SAID: Final[dict[Reason, One]] = {
     "frozen": frozen,
     "never called": always("no op took it"),
     "not upstream of the loss": not_upstream,
+    "not in the graph": always(
+        "what is made from it has one, and its own node is not in the graph that was found: a write through a view puts"
+        " the node of the whole tensor in its place, and a large graph is not always followed to its end"
+    ),
     "not differentiable": not_differentiable,
     "graph freed": graph_freed,
     "not saved by policy": not_kept,

@@ -316,6 +316,27 @@ def test_what_is_frozen_for_a_call_alone_is_frozen_and_no_derivative_is_missed()
     assert trace.check_metadata_invariants() is True
 
 
+def test_what_wrote_through_a_view_is_not_said_to_be_no_part_of_the_loss() -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.body(x)
+            y[:, :2].mul_(0.5)
+            return y * 2
+
+    trace = tl.trace(Writes(), torch.randn(3, 4), capture=tl.CaptureOptions(save_grads=True))
+    trace.backward(trace.output.sum())
+    assert {key: reason(trace, key) for key in ("getitem_1_2", "mul_1_3")} == dict.fromkeys(
+        ("getitem_1_2", "mul_1_3"), "not in the graph"
+    )
+    assert reason(trace, "linear_1_1") is None
+    assert "a write through a view" in str(trace.autograd.explain("mul_1_3"))
+    assert trace.check_metadata_invariants() is True
+
+
 def test_nothing_is_added_to_a_parameter_that_was_frozen_after_the_forward() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
@@ -401,7 +422,9 @@ def test_a_cut_on_the_way_to_the_loss_goes_before_a_way_that_does_not_lead_there
 
 # The law ----------------------------------------------------------------------------------------------------------
 
-CUT: Final = frozenset(("no_grad section", "frozen", "not upstream of the loss", "not differentiable"))
+CUT: Final = frozenset(
+    ("no_grad section", "frozen", "not upstream of the loss", "not in the graph", "not differentiable")
+)
 """Reasons for which torch has no gradient either, beside those of a detach."""
 
 

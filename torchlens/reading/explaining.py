@@ -55,6 +55,7 @@ class Explanation(Record):
     kind = Field[str]("``op`` or ``parameter``.")
     reason = Field[str](
         "``no_grad section``, ``detached at <label>``, ``frozen``, ``never called``, ``not upstream of the loss``,"
+        " ``not in the graph``,"
         " ``not differentiable``, ``graph freed``, ``not saved by policy``, ``backward failed`` or ``no backward yet``."
     )
     at = Field[str | None]("Op or parameter at which the path was cut; None where it was at none.")
