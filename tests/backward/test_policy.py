@@ -609,11 +609,11 @@ def test_a_label_of_several_passes_is_refused_as_the_capture_ends() -> None:
 @pytest.mark.parametrize(
     ("save_grads", "missed"),
     [
-        (tl.grad("nosuch_1_1"), "label('nosuch_1_1')"),
+        (tl.grad("nosuch_1_1"), "'nosuch_1_1'"),
         (tl.grad(tl.func("rleu")), "func('rleu')"),
         (tl.func("relu") | tl.module("nosuch"), "module('nosuch')"),
         (tl.in_module("nosuch") & tl.in_backward_pass(2), "in_module('nosuch')"),
-        (["relu_1_2", tl.grad("0")], "label('0')"),
+        (["relu_1_2", tl.grad("0")], "'0'"),
     ],
     ids=named,
 )
