@@ -193,6 +193,7 @@ class Building:
     num_operators: int = 0
     keeps: bool = False  # arguments and generator states are kept
     is_settled: bool = False
+    must_settle: bool = False
 
     def pick(self, options: Sequence[T]) -> T:
         picked: T = self.draw(st.sampled_from(options))
@@ -600,7 +601,7 @@ class Building:
             for node in range(self.num_nodes):
                 kept = tuple([(number, 64, 8 * number, 16) for number in range(self.draw(st.integers(0, 2)))])
                 self.add(SavedForBackward(node=node, tensors=kept if self.chance() else None))
-        if self.chance():
+        if self.must_settle or self.chance():
             self.add(CaptureSettled(torch_restored=True))
             self.is_settled = True
 
@@ -631,10 +632,11 @@ def capture_streams(
         min_steps: So many things happen in the forward at least.
         max_steps: And at most.
         endings: How it may end.
-        backward: Whether those that settle go on with backward passes; some do by default.
+        backward: True for captures that settle and go on with backward passes, False for none of these; by default
+            some do.
     """
     does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps")}
-    building = Building(draw, **does)
+    building = Building(draw, **does, must_settle=backward is True)
     building.add(opened())
     asked = (("measure_autograd_memory", True),) if draw(st.booleans()) else ()
     building.add(

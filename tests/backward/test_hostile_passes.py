@@ -16,7 +16,8 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal import Row
 from journal.events import EVENTS_BY_NAME
-from tests.hostile import changed, mutated, read_records, stored_numbers, write
+from tests.golden import payloads as payloads_of
+from tests.hostile import changed, mutated, read_records, write
 
 BACKWARD = frozenset(cls.type_id for cls in EVENTS_BY_NAME.values() if cls.__module__ == "journal.events.backward")
 
@@ -34,7 +35,7 @@ class Looped(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Row], list[bytes]]:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Row], list[bytes | None]]:
     """Rows and payloads of a capture with two backward passes, one of them of higher order."""
     path = tmp_path_factory.mktemp("sound") / "j"
     x = torch.ones(2, 3, requires_grad=True)
@@ -44,14 +45,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Row], list[byt
     (made,) = torch.autograd.grad((left**3).sum(), x, create_graph=True)
     made.pow(2).sum().backward()
     rows = [row for run in trace.journal.rows(trace.stream) for row in run]
-    payloads = [
-        bytes(trace.journal.payload(trace.stream, number)) for number in stored_numbers(trace.journal, trace.stream)
-    ]
+    payloads = list(payloads_of(trace.journal, trace.stream))
     trace.cleanup()
     return rows, payloads
 
 
-def test_a_sound_capture_is_read_without_a_refusal(sound: tuple[list[Row], list[bytes]], tmp_path: Path) -> None:
+def test_a_sound_capture_is_read_without_a_refusal(sound: tuple[list[Row], list[bytes | None]], tmp_path: Path) -> None:
     """Else the law below would hold for want of anything to read."""
     found = read_records(write(tmp_path / "j", *sound))
     told = {what: code for what, code in found.items() if code and "trace[" not in what}
@@ -66,7 +65,7 @@ def test_a_sound_capture_is_read_without_a_refusal(sound: tuple[list[Row], list[
 @given(st.integers(0, 2**32))
 @settings(max_examples=30)
 def test_any_change_to_the_diary_gives_records_or_a_coded_error(
-    sound: tuple[list[Row], list[bytes]], tmp_path_factory: pytest.TempPathFactory, seed: int
+    sound: tuple[list[Row], list[bytes | None]], tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     rows, payloads = sound
     draw = random.Random(seed)
