@@ -46,7 +46,10 @@ class BackwardPass(Record):
         "The same of the gradients that were given for them; None where torch made ones.",
         lambda told: tuple(None if parts is None else dict(parts) for parts in told),
     )
-    inputs_subset = Field[tuple[str | None, ...] | None]("Labels of the nodes that ``inputs=`` named; None without it.")
+    inputs_subset = Field[tuple[str | None, ...] | None](
+        "Labels of the nodes that ``inputs=`` named, whether or not a gradient came there, with None for one that no"
+        " pass found; None without it."
+    )
     engine_flags = Field[dict[str, bool]]("``retain_graph`` and ``create_graph``; empty for an implicit one.", dict)
     accumulates = Field[bool]("Whether it added to the ``.grad`` of leaves.")
     is_transient = Field[bool](
