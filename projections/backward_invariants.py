@@ -241,7 +241,8 @@ def gradients_and_their_owners_know_each_other(tables: CaptureTables) -> Breache
         rows = [tuple(by_owner.get((kind, row), ())) for row in range(len(table))]
         yield from unequal(table, key, "gradient_rows", rows)
         yield from unequal(table, key, count, map(len, rows))
-        yield from unequal(table, key, "has_grad", (bool(found) for found in rows))
+        shown = table.column("origin_row") if kind == "op" else range(len(rows))
+        yield from unequal(table, key, "has_grad", (bool(found) for found in picked(rows, shown)))
 
 
 def gradients_are_described_at_their_owners(tables: CaptureTables) -> Breaches:
@@ -315,10 +316,10 @@ def memory_of_gradients_adds_up(tables: CaptureTables) -> Breaches:
         flags = (any(picked(ops.column(name), rows)) for rows in layers.column("op_rows"))
         yield from unequal(layers, "layer_label", name, flags)
     outputs = calls.column("output_op_rows")
-    yield from unequal(calls, "call_label", "output_gradient_memory", (sum(picked(sizes, rows)) for rows in outputs))
+    shown = [frozenset(picked(ops.column("origin_row"), rows)) for rows in outputs]
+    yield from unequal(calls, "call_label", "output_gradient_memory", (sum(picked(sizes, rows)) for rows in shown))
     inside = (
-        sum(picked(sizes, set(rows) - set(leaving)))
-        for rows, leaving in zip(calls.column("op_rows"), outputs, strict=True)
+        sum(picked(sizes, set(rows) - leaving)) for rows, leaving in zip(calls.column("op_rows"), shown, strict=True)
     )
     yield from unequal(calls, "call_label", "internal_gradient_memory", inside)
 
@@ -353,7 +354,7 @@ def backward_counts_add_up(tables: CaptureTables) -> Breaches:
     yield from fact_is(tables, "num_grad_fns_without_op", len(nodes) - with_op)
     yield from fact_is(tables, "num_grad_fn_calls", len(tables.grad_fn_calls))
     yield from fact_is(tables, "num_backward_edges", sum(map(len, nodes.column("child_rows"))))
-    rows = tuple(marked(ops.column("has_grad")))
+    rows = tuple(marked(ops.column("num_saved_grads")))
     yield from fact_is(tables, "saved_grad_rows", rows)
     yield from fact_is(tables, "saved_grad_ops", named(ops.column("label"), rows))
 

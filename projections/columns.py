@@ -164,7 +164,7 @@ OPS: Final = {
     "grad_fn_object_id": "capture-local number of that node",
     "grad_slot": "output number on that node",
     "num_saved_grads": "number of its saved gradients; an output has none of its own",
-    "has_grad": "whether there are any",
+    "has_grad": "whether there are any, of an output those of the op whose value it is",
     "save_grads": "the capture was asked for the gradients of all ops, or has one of this",
     "grad_shape": "shape of the first one; None without one",
     "grad_dtype": "dtype of the first one; None without one",

@@ -127,12 +127,12 @@ def has_nodes(forward: Forward) -> bool:
 def save_grads(forward: Forward) -> Column:
     if dict(forward.course.options).get("save_grads") is True:
         return Picked([True], Classes.by([None] * len(forward)))
-    return OPS["has_grad"](forward)
+    return where_passes(has_gradients, lambda forward, row: bool(records_of(forward, row)), False)(forward)
 
 
 OPS: Final[Mapping[str, Maker[Forward]]] = {
     "num_saved_grads": where_passes(has_gradients, lambda forward, row: len(records_of(forward, row)), 0),
-    "has_grad": where_passes(has_gradients, lambda forward, row: bool(records_of(forward, row)), False),
+    "has_grad": where_passes(has_gradients, lambda forward, row: bool(records_of(forward, forward.origin(row))), False),
     "save_grads": save_grads,
     "grad_shape": where_passes(
         has_gradients, of_first(lambda forward, gradient: forward.autograd.like(gradient)[0]), None
@@ -200,12 +200,17 @@ def call_duration(forward: Forward, call: int) -> float | None:
     return time / 1e9 if count else None
 
 
+def shown(forward: Forward, rows: Iterable[int]) -> list[int]:
+    """The op rows whose gradients some rows show, each once: those of outputs are of the ops that they come from."""
+    return list(dict.fromkeys(map(forward.origin, rows)))
+
+
 def output_gradients(forward: Forward, call: int) -> int:
-    return memory_of(forward, forward.output_rows_of(call))
+    return memory_of(forward, shown(forward, forward.output_rows_of(call)))
 
 
 def internal_gradients(forward: Forward, call: int) -> int:
-    leaving = set(forward.output_rows_of(call))
+    leaving = set(shown(forward, forward.output_rows_of(call)))
     return memory_of(forward, [row for row in forward.rows_inside(call) if row not in leaving])
 
 

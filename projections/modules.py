@@ -404,7 +404,7 @@ def module_internal_memory(forward: Forward, module: int) -> int:
 
 
 def module_internal_gradients(forward: Forward, module: int) -> int:
-    leaving_rows = set(outputs_of_module(forward, module))
+    leaving_rows = set(gradient_columns.shown(forward, outputs_of_module(forward, module)))
     rows = [row for row in rows_of_module(forward, module) if row not in leaving_rows]
     return gradient_columns.memory_of(forward, rows)
 
@@ -581,7 +581,9 @@ MODULES: Final[dict[str, Maker[Forward]]] = {
     "total_output_activation_memory": per_module(module_output_memory),
     "total_internal_activation_memory": per_module(module_internal_memory),
     "total_output_gradient_memory": per_module(
-        lambda forward, module: gradient_columns.memory_of(forward, outputs_of_module(forward, module))
+        lambda forward, module: gradient_columns.memory_of(
+            forward, gradient_columns.shown(forward, outputs_of_module(forward, module))
+        )
     ),
     "total_internal_gradient_memory": per_module(module_internal_gradients),
     "backward_duration": only_call(gradient_columns.call_duration),

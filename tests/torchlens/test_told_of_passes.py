@@ -307,3 +307,16 @@ def test_a_pass_that_there_is_not_is_the_reason_of_an_empty_selection() -> None:
     trace = traced()
     trace.backward(trace.output.sum())
     assert "no backward pass 7, of 1" in repr(trace[tl.grad("relu_1_2") & tl.in_backward_pass(7)])
+
+
+def test_an_output_has_a_gradient_where_one_can_be_read_of_it_and_its_module_counts_that() -> None:
+    trace = traced()
+    trace.backward(trace.output.sum())
+    for op in trace.ops:
+        assert op.has_grad == (op.quiet_grad is not None)
+    assert trace["output_1"].has_grad
+    whole = trace.modules["self"]
+    assert whole.total_output_gradient_memory == whole.grad.nbytes == 24
+    assert whole.total_internal_gradient_memory == 2 * 2 * 4 * 4
+    assert trace.saved_grad_ops.labels == ("linear_1_1", "relu_1_2", "linear_2_3")
+    trace.check_metadata_invariants()

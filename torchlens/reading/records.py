@@ -296,7 +296,7 @@ class Op(Record):
     recurrent_ops = Field[tuple[str, ...]]("Labels of all passes of its layer.")
 
     # gradients
-    has_grad = Field[bool]("Whether a gradient of it was saved; an output has none of its own.")
+    has_grad = Field[bool]("Whether a gradient of it was saved; of an output, one of the op whose tensor it is.")
     save_grads = Field[bool](
         "Whether its gradients are kept: the capture was asked for those of all ops, or one of it was kept."
     )
