@@ -320,3 +320,17 @@ def test_an_output_has_a_gradient_where_one_can_be_read_of_it_and_its_module_cou
     assert whole.total_internal_gradient_memory == 2 * 2 * 4 * 4
     assert trace.saved_grad_ops.labels == ("linear_1_1", "relu_1_2", "linear_2_3")
     trace.check_metadata_invariants()
+
+
+def test_a_remedy_is_something_to_do_and_has_the_line_of_the_cut_where_there_is_one() -> None:
+    trace = traced()
+    trace.backward(trace.output.sum())
+    with pytest.raises(PayloadUnavailableError) as refused:
+        trace["input_1"].grad  # noqa: B018  # refused
+    assert refused.value.remedy == "call .requires_grad_() on the input before tracing"
+    cut = tl.trace(CutAtTheEnd(), torch.ones(2, 4))
+    with pytest.raises(PayloadUnavailableError) as refused:
+        cut["linear_1_1"].grad  # noqa: B018  # refused
+    line = CutAtTheEnd.forward.__code__.co_firstlineno + 1
+    assert refused.value.remedy.startswith("leave the detach out")
+    assert f"test_told_of_passes.py:{line}" in refused.value.remedy

@@ -124,28 +124,27 @@ def to_keep_it(op: Owner, number: int) -> str:
 
 def to_reach_it(op: Owner, bwd: int | None, reason: str) -> str:
     """What to do where no pass came to an op, or one failed before."""
-    label = op.read("label")
-    if reason in ("graph freed", "backward failed"):
-        return (
-            "run the backward before one that frees the graph, or that one with retain_graph=True"
-            if (reason == "graph freed")
-            else "mend what ended it, which trace.autograd.backward_passes tells, and run it again"
-        )
+    if reason == "graph freed":
+        return "run the earlier backward with retain_graph=True, or this one on a graph of its own"
+    if reason == "backward failed":
+        return "mend what ended it, which trace.autograd.backward_passes tells, and run it again"
     if reason == "not upstream of the loss":
         return "make the loss of something that was made from it"
+    if reason == "frozen" and op.read("is_input"):
+        return "call .requires_grad_() on the input before tracing"
     found = explain(op.trace, op, bwd)
     cut = None if found is None else found.location
-    if cut is not None:
-        return f"the path was cut at {cut}; trace.autograd.explain({label!r}) is the reason as a record"
-    return TO_REQUIRE.get(reason, f"trace.autograd.explain({label!r}) is the reason as a record")
+    at = "" if cut is None else f"; the path was cut at {cut}"
+    return TO_REQUIRE.get(reason.partition(" at ")[0], "trace with what it is made from requiring a gradient") + at
 
 
 TO_REQUIRE: Final = {
-    "frozen": "call .requires_grad_() on an input, a tensor or a parameter that it is made from before tracing",
-    "no_grad section": "trace with grad mode on",
-    "not differentiable": "make it, or a loss, of values of floating point by functions that have a derivative",
+    "frozen": "call .requires_grad_() before tracing on an input or a parameter that it is made from",
+    "detached": "leave the detach out, or read a gradient before it",
+    "no_grad section": "trace with grad mode on there",
+    "not differentiable": "make it by functions that have a derivative, of values of floating point",
 }
-"""What to do about a path that was cut at no line of the user's own."""
+"""What to do about a path that was cut, by the reason."""
 
 
 def why_none(op: Owner, bwd: int | None) -> tuple[str, str | None, int | None]:
