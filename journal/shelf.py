@@ -169,7 +169,7 @@ class Shelf:
                 opened, progress = self.progress(stream)
                 writer = Writer(self, stream, opened, chunk_size, durability, progress)
                 self.writers[stream] = writer
-            elif writer.is_closing:
+            elif writer.is_closing or writer.user is None:  # an interrupt came before it was handed out
                 writer.is_closing = False
             else:
                 raise JournalError(

@@ -34,8 +34,12 @@ class JournalUser:
     def hold(self, writer: Writer) -> Writer:
         """Close a writer when this user lets go of the journal."""
         self.writers = [one for one in self.writers if one.user is self and one is not writer]
-        writer.user = self
-        self.writers.append(writer)
+        try:
+            writer.user = self
+            self.writers.append(writer)
+        except BaseException:  # an interrupt: nobody will have it
+            writer.user = None
+            raise
         return writer
 
     def close_writers(self) -> None:

@@ -3,13 +3,16 @@
 Rule   a pass steps its machine (``journal.lifecycle.PASS``) and appends the event of the step where that led to a new
        state. While the engine runs in this thread, or the pass within which this one ran is not over, a pass
        is journaled and the rest waits; that the engine has drained means nothing to one that was closed before.
+       An interrupt may come wherever a function of Python's begins: what was taken is told once all the same.
 Not    when a pass is over (engine.py, diary.py), or what is taken out of the engine (diary.py).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
+from time import monotonic_ns
 from typing import Any
 from weakref import ref
 
@@ -26,12 +29,13 @@ from journal.events import (
 from journal.lifecycle import PASS, PassState, PassStep
 from journal.machine import Input, Machine, Verdict
 from journal.protocol import StreamWriter
+from journal.wire import require_storable
 from torchlens import compat
 from torchlens.backward.hooks import Tape
 from torchlens.capture.template import path_of
 from torchlens.errors import message_of
 
-__all__ = ["Pass"]
+__all__ = ["Pass", "is_inside", "surely"]
 
 CLOSED_BY: dict[PassStep, ClosedBy] = {
     PassStep.TRIGGER_RETURN: "trigger_return",
@@ -50,6 +54,7 @@ class Pass:
         at: Number of its ``PassOpened``.
         trigger: What opened it.
         parent: The innermost pass of the capture that ran already.
+        opener: What will close it; None for an implicit pass.
     """
 
     __slots__ = (
@@ -62,21 +67,27 @@ class Pass:
         "machine",
         "makers",
         "memory",
+        "opener",
         "parent",
         "sequences",
         "tape",
         "task",
         "thread",
         "trigger",
+        "untold",
         "writer",
     )
 
-    def __init__(self, tape: Tape, writer: StreamWriter, at: At, trigger: Trigger, parent: Pass | None) -> None:
+    def __init__(
+        self, tape: Tape, writer: StreamWriter, at: At, trigger: Trigger, parent: Pass | None, opener: object
+    ) -> None:
         self.tape = tape
         self.writer = writer
         self.at = at
         self.trigger = trigger
         self.parent = parent
+        self.opener = opener
+        self.untold: list[tuple[Event, int | None]] = []  # of a step that was taken, while an interrupt may come
         self.thread = threading.get_ident()
         self.task: int | None = None  # the engine's graph task, once it is known
         self.drain_queued = False
@@ -115,27 +126,24 @@ class Pass:
         Raises:
             IllegalTransition: When it was closed before by anything but a drain.
         """
-        if self.machine.step(step) is not Verdict.ALLOW:
-            return
-        tape, append = self.tape, self.writer.append
+        tape = self.tape
         left = [(node, start) for node, start in tape.begun.items() if start is not None]
+        events: list[tuple[Event, int | None]] = []
         for node, start in left:
             missing = tape.missing.get(node, ())
-            append(
-                NodeFired(pass_number=tape.number, node=node, duration_ns=None, missing=missing, sequence=None), start
-            )
-        append(
-            PassJournaled(
-                pass_number=tape.number,
-                closed_by=CLOSED_BY[step],
-                drain_queued=self.drain_queued,
-                exception=None if error is None else path_of(type(error)),
-                message=None if error is None else message_of(error),
-                raised_in=left[-1][0] if left and error is not None and self.lost is None else None,
-                incomplete_reason=self.lost,
-                peak_memory=self.memory.peak(),
-            )
+            fired = NodeFired(pass_number=tape.number, node=node, duration_ns=None, missing=missing, sequence=None)
+            events.append((fired, start))
+        closed = PassJournaled(
+            pass_number=tape.number,
+            closed_by=CLOSED_BY[step],
+            drain_queued=self.drain_queued,
+            exception=None if error is None else path_of(type(error)),
+            message=None if error is None else message_of(error),
+            raised_in=left[-1][0] if left and error is not None and self.lost is None else None,
+            incomplete_reason=self.lost,
+            peak_memory=self.memory.peak(),
         )
+        self._take(step, [*events, (closed, None)])
 
     def step(self, step: PassStep) -> None:
         """Take one of the two later steps, if it is time.
@@ -143,9 +151,26 @@ class Pass:
         Raises:
             IllegalTransition: When it was taken before, or the one before it was not.
         """
-        if self.machine.step(step) is Verdict.ALLOW:
-            event = PassScavenged if step is PassStep.SCAVENGE else PassFinalized
-            self.writer.append(event(pass_number=self.number))
+        event = PassScavenged if step is PassStep.SCAVENGE else PassFinalized
+        self._take(step, [(event(pass_number=self.number), None)])
+
+    def _take(self, step: PassStep, events: list[tuple[Event, int | None]]) -> None:
+        """Take a step, if it is time, and tell it."""
+        self.tell()
+        machine = self.machine
+        before = machine.state
+        try:
+            machine.step(step)
+        finally:
+            if machine.state is not before:
+                self.untold = events
+        self.tell()
+
+    def tell(self) -> None:
+        """Append the events of the steps that were taken, each once: also those that an interrupt has left untold."""
+        while self.untold:
+            event, time = self.untold[0]
+            surely(self.writer, event, time, partial(self.untold.pop, 0))
 
     def may(self, step: PassStep) -> bool:
         """Whether the step would be taken now."""
@@ -162,6 +187,30 @@ def verdict(held: ref[Pass], state: PassState, given: Event | Input) -> Verdict:
     ):
         return Verdict.DEFER
     return Verdict.ALLOW
+
+
+def surely(writer: StreamWriter, event: Event, time: int | None, then: Callable[[], object]) -> At:
+    """Append an event, and do what follows from that also where an interrupt comes right after it.
+
+    Args:
+        writer: Of the stream.
+        event: What is appended.
+        time: When it was; None for now.
+        then: What follows; no function of Python's, for an interrupt may come as one begins.
+    """
+    row, pending = event.row(monotonic_ns() if time is None else time), writer.pending
+    require_storable(row)
+    at = writer.next_at()
+    is_appended = False
+    try:
+        pending.append(row)
+        is_appended = True
+    finally:
+        if is_appended or (pending and pending[-1] is row):
+            then()
+    if len(pending) >= writer.chunk_size:
+        writer.flush()
+    return at
 
 
 class Memory:

@@ -31,10 +31,10 @@ from journal.events import (
     Trigger,
 )
 from journal.events.backward import TensorLike
-from journal.lifecycle import PassStep
+from journal.lifecycle import PassState, PassStep
 from journal.protocol import StreamWriter
 from torchlens import compat, turns
-from torchlens.backward.closing import Pass, is_inside
+from torchlens.backward.closing import Pass, is_inside, surely
 from torchlens.backward.hooks import Handle, Tape, hook
 from torchlens.backward.keeping import Keep, Waiting, in_memory, in_stream, keep_waiting, nothing_kept
 from torchlens.backward.making import made_by
@@ -163,9 +163,17 @@ class Diary:
     # -- opening
 
     def open(
-        self, asked: VerbRequest, request: EngineRequest, nodes: Iterable[Any], walk: Walk, parent: Pass | None
+        self,
+        asked: VerbRequest,
+        request: EngineRequest,
+        nodes: Iterable[Any],
+        walk: Walk,
+        parent: Pass | None,
+        opener: object,
     ) -> Pass:
         """Open a pass over nodes that a walk has reached, and hook them.
+
+        Whatever is raised meanwhile, the pass is among ``passes`` from the moment on at which it is told.
 
         Raises:
             JournalError: The stream cannot be appended to.
@@ -175,7 +183,7 @@ class Diary:
             found = list(nodes)
             number_of = self.number(found)
             policy = asked.policy or self._policy_within(parent)
-            opened = self._begin(asked, policy, request, parent, number_of)
+            opened = self._begin(asked, policy, request, parent, number_of, opener=opener)
             opened.entries = frozenset(
                 [number_of[edge[0]] for edge, _ in request.roots if edge is not None and edge[0] in number_of]
             )
@@ -194,6 +202,7 @@ class Diary:
         parent: Pass | None,
         number_of: dict[Any, int],
         task: int | None = None,
+        opener: object = None,
     ) -> Pass:
         def numbers(edge: Edge | None) -> tuple[int, int] | None:
             number = None if edge is None else number_of.get(edge[0], self.nodes.get(edge[0]))
@@ -201,26 +210,23 @@ class Diary:
 
         inputs = None if request is None else request.inputs
         writer = self._writing()
-        number = self._count
-        at = writer.append(
-            PassOpened(
-                pass_number=number,
-                trigger=asked.trigger,
-                frame=asked.frame,
-                policy=policy.text,
-                parent=None if parent is None else parent.number,
-                thread=threading.current_thread().name,
-                task=task,
-                roots=() if request is None else tuple((numbers(edge), like) for edge, like in request.roots),
-                seeds=() if request is None else request.seeds,
-                inputs=None if inputs is None else tuple(map(numbers, inputs)),
-                retain_graph=request is not None and request.retain_graph,
-                create_graph=request is not None and request.create_graph,
-                accumulates=request is None or request.accumulates,
-                is_transient=request is not None and request.is_transient,
-            )
+        number = max([self._count, *[known + 1 for known in self.passes]])
+        told = PassOpened(
+            pass_number=number,
+            trigger=asked.trigger,
+            frame=asked.frame,
+            policy=policy.text,
+            parent=None if parent is None else parent.number,
+            thread=threading.current_thread().name,
+            task=task,
+            roots=() if request is None else tuple((numbers(edge), like) for edge, like in request.roots),
+            seeds=() if request is None else request.seeds,
+            inputs=None if inputs is None else tuple(map(numbers, inputs)),
+            retain_graph=request is not None and request.retain_graph,
+            create_graph=request is not None and request.create_graph,
+            accumulates=request is None or request.accumulates,
+            is_transient=request is not None and request.is_transient,
         )
-        self._count += 1
         waiting: Waiting = []
         if request is not None and request.is_transient:
             keep: Keep = nothing_kept
@@ -229,7 +235,8 @@ class Diary:
         else:
             keep = in_stream(writer, self.capture.held, waiting)
         tape = Tape(number, writer.pending, writer.chunk_size, writer.flush, keep, policy, waiting=waiting)
-        made = self.passes[number] = Pass(tape, writer, at, asked.trigger, parent)
+        made = Pass(tape, writer, writer.next_at(), asked.trigger, parent, opener)
+        made.at = surely(writer, told, None, partial(self.passes.update, {number: made}))
         return made
 
     def _policy_within(self, parent: Pass | None) -> Policy:
@@ -263,8 +270,15 @@ class Diary:
         for start in parts or (range(1) if walk.is_cut else ()):
             is_last = start + NODES_TOGETHER >= len(new)
             part = tuple(new[start : start + NODES_TOGETHER])
-            tape.pending.append((FOUND, monotonic_ns(), tape.number, part, walk.is_cut and is_last))
-        told.update([row[0] for row in new])
+            event = (FOUND, monotonic_ns(), tape.number, part, walk.is_cut and is_last)
+            numbers = [row[0] for row in part]
+            is_appended = False
+            try:
+                tape.pending.append(event)
+                is_appended = True
+            finally:  # an interrupt may come right here
+                if is_appended or tape.pending[-1:] == [event]:
+                    told.update(numbers)
         tape.keep_more(tape.policy.kept_at(rows, self.num_op_nodes, tape.number))
         standing, hooks, tasks, held = self._standing, self._hooks, self.tasks, ref(self)
         for node, row in zip(found, rows, strict=True):
@@ -430,10 +444,13 @@ class Diary:
     def go_on(self) -> None:
         """Scavenge and finalize what may be now, the innermost first, and end the stream where nothing is left."""
         for each in reversed(list(self.passes.values())):
+            each.tell()
             if each.may(PassStep.SCAVENGE):
                 self._scavenge(each)
             if each.may(PassStep.FINALIZE):
                 each.step(PassStep.FINALIZE)
+            if each.state is PassState.FINALIZED:
+                self._count = max(self._count, each.number + 1)
                 del self.passes[each.number]
         if not self.passes:
             self._end()
@@ -483,6 +500,8 @@ class Diary:
             self.is_armed = False
             try:
                 for each in list(self.passes.values()):
+                    if each.is_open and (each.opener is not None or is_inside()) and each.lost is None:
+                        each.lost = "the trace was disarmed while it ran"
                     if each.is_open:
                         self.close(each, PassStep.SYNC_POINT)
                 self.go_on()

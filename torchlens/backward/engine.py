@@ -130,28 +130,26 @@ def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) ->
         return original(roots, *args, **kwargs)
     close_abandoned()
     bracket = _Bracket()
+    depth = len(_here.outside)
     try:
-        with collector.paused():
-            bracket.open(roots, args, kwargs, outside, sys._getframe(1))
-    except BackwardRefused:
-        raise
-    except Exception as error:  # noqa: BLE001  # the user's backward goes on
-        bracket.give_up(error)
-    except BaseException:
-        bracket.end(PassStep.SYNC_POINT)
-        raise
-    if not bracket.opened:
-        return original(roots, *args, **kwargs)
-    _here.outside.append(outside)
-    try:
+        try:
+            with collector.paused():
+                bracket.open(roots, args, kwargs, outside, sys._getframe(1))
+        except BackwardRefused:
+            raise
+        except Exception as error:  # noqa: BLE001  # the user's backward goes on
+            bracket.give_up(error)
+        if not bracket.belonging:
+            return original(roots, *args, **kwargs)
+        _here.outside.append(outside)
         with bracket.noting():
             result = original(roots, *args, **kwargs)
-    except BaseException as error:
-        _here.outside.pop()
+        del _here.outside[depth:]
+        bracket.returned(result)
+    except BaseException as error:  # of the engine, or an interrupt at any moment, before the run and after it, too
+        del _here.outside[depth:]
         bracket.end(PassStep.ENGINE_ERROR, error)
         raise
-    _here.outside.pop()
-    bracket.returned(result)
     return result
 
 
@@ -159,6 +157,8 @@ class _Bracket:
     """One run, as it is told to the diaries that it belongs to."""
 
     def __init__(self) -> None:
+        self.name: Final = object()  # by which its passes know it, without holding it
+        self.belonging: list[Diary] = []  # those that it belongs to, whose passes it closes, however far they came
         self.opened: list[tuple[Diary, Pass, list[Any]]] = []
         self.request: EngineRequest | None = None
         self.makers: Makers | None = None
@@ -179,7 +179,7 @@ class _Bracket:
             else:
                 walk.go()
             own = [diary for diary in diaries if reached(diary, walk)]
-            if walk.is_cut and any(diary.is_standing for diary in own):
+            if walk.is_cut and any(diary.is_standing for diary in diaries):
                 walk.go()
                 own = [diary for diary in diaries if reached(diary, walk)]
             if asked is not None and asked.must_reach and asked.diary not in own:
@@ -188,6 +188,7 @@ class _Bracket:
             belonging = [diary for diary in diaries if diary in own or diary in parents]
             if not belonging:
                 return
+            self.belonging = belonging
             self.request = request = requested(roots, edges, args, kwargs, caller, walk)
             self._open_each(belonging, diaries, own, parents, walk, request, asked)
             if request.create_graph and not are_noted():
@@ -210,7 +211,7 @@ class _Bracket:
             nodes = own_part(walk, starts, diary.made, made_by_any(others)) if others else walk.walked()
             mine = asked.request if asked is not None and asked.diary is diary else usual
             try:
-                made = diary.open(mine, request, nodes, walk, parents.get(diary))
+                made = diary.open(mine, request, nodes, walk, parents.get(diary), self.name)
             except Exception as error:  # noqa: BLE001  # another capture's pass may be told
                 diary.failed(error)
             else:
@@ -241,13 +242,14 @@ class _Bracket:
 
     def end(self, step: PassStep, error: BaseException | None = None) -> None:
         """Close what was opened, unless the trace was cleaned up or disarmed while the engine ran."""
-        for diary, made, _ in reversed(self.opened):
+        for diary in reversed(self.belonging):
             with telling(diary):
-                if made.tape.sequences is not None:
-                    made.sequences = (made.sequences[0], compat.sequence_number())
-                    made.makers = [] if self.makers is None else self.makers.entries
-                if made.is_open:
-                    diary.close(made, step, error)
+                for made in reversed([each for each in diary.passes.values() if each.opener is self.name]):
+                    if made.tape.sequences is not None:
+                        made.sequences = (made.sequences[0], compat.sequence_number())
+                        made.makers = [] if self.makers is None else self.makers.entries
+                    if made.is_open:
+                        diary.close(made, step, error)
 
 
 @contextlib.contextmanager

@@ -128,6 +128,8 @@ class Hooks:
                 tape = oddly_begun(tape, self.diary(), number)
                 if tape is None:
                     return
+            if number in tape.begun:  # a hook that an interrupt has left on the node has told it
+                return
             wanted = tape.kept.get(number)
             if wanted is WHOLE and len(gradients) == 1 and (gradient := gradients[0]) is not None:  # as most are
                 tape.tell(number, "output", 0, gradient, keeps=True)

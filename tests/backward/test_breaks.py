@@ -1,0 +1,141 @@
+"""What kept backward passes from being told as they were: interrupts, deep graphs, odd gradients, full disks."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from journal.events import PassJournaled, PassOpened
+from tests.backward.observing import events_of, require_closed_in_order
+
+KEEP = tl.CaptureOptions(save_grads=True)
+
+
+def model_of(width: int = 4) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2))
+
+
+def inputs(width: int = 4) -> Tensor:
+    return torch.ones(2, width, requires_grad=True)
+
+
+def summary(trace: tl.Trace) -> list[tuple[str, str | None]]:
+    return [(each.status, each.closed_by) for each in trace.autograd.backward_passes]
+
+
+# -- interrupts
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt as one of the Python functions that run inside begins, in this thread: Python looks for
+    signals there."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.came = False
+
+    def __call__(self, frame: Any, event: str, arg: Any) -> None:
+        self.left -= event == "call"
+        if self.left == 0 and not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Interrupting:
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP])
+def test_an_interrupt_at_any_moment_leaves_a_pass_that_is_closed_once_and_a_trace_that_goes_on(
+    options: tl.CaptureOptions,
+) -> None:
+    model, x = model_of(), inputs()
+    at, seen = 1, set()
+    while True:
+        trace = tl.trace(model, x, capture=options)
+        loss = trace.output.sum()
+        interrupting = Interrupting(at)
+        with contextlib.suppress(KeyboardInterrupt), interrupting:
+            loss.backward(retain_graph=True)
+        loss.backward(retain_graph=True)
+        opened = events_of(trace, PassOpened)
+        seen.add(len(opened))
+        require_closed_in_order(trace)
+        assert [event.pass_number for event in opened] == list(range(len(opened)))
+        assert len(events_of(trace, PassJournaled)) == len(opened)
+        assert summary(trace)[-1] == ("ok", "trigger_return")
+        if interrupting.came:
+            assert all(each in {("error", "engine_error"), ("ok", "trigger_return")} for each in summary(trace))
+        trace.check_metadata_invariants()
+        if not interrupting.came:
+            break
+        at += 3
+    assert seen >= {1, 2}
+
+
+def test_a_pass_whose_engine_was_never_reached_tells_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    trace = tl.trace(model_of(), inputs(), capture=KEEP)
+    loss = trace.output.sum()
+    with monkeypatch.context() as patch:
+        patch.setattr("torchlens.backward.diary.Diary._tell_and_hook", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward(retain_graph=True)
+    loss.backward()
+    first, second = trace.autograd.backward_passes
+    assert (first.status, first.error_type, first.num_grad_fn_calls) == ("error", "builtins.KeyboardInterrupt", 0)
+    assert second.status == "ok"
+
+
+def test_a_pass_in_whose_opening_something_failed_is_closed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise ValueError("no")
+
+    trace = tl.trace(model_of(), inputs(), capture=KEEP)
+    loss = trace.output.sum()
+    with monkeypatch.context() as patch:
+        patch.setattr("torchlens.backward.diary.Diary._tell_and_hook", failing)
+        loss.backward(retain_graph=True)
+    (told,) = trace.autograd.backward_passes
+    assert told.status != "ok" or told.incomplete_reason is not None
+    assert "ValueError" in str(told.incomplete_reason)
+    require_closed_in_order(trace)
+
+
+def test_a_pass_during_which_the_trace_is_disarmed_is_incomplete() -> None:
+    model = model_of()
+    trace = tl.trace(model, inputs(), capture=KEEP)
+    weight = model[0].weight
+    taken = weight.register_hook(lambda gradient: trace.autograd.disarm())
+    trace.output.sum().backward()
+    taken.remove()
+    (told,) = trace.autograd.backward_passes
+    assert (told.status, told.closed_by) == ("incomplete", "sync_point")
+    assert "disarmed" in str(told.incomplete_reason)
+    trace.check_metadata_invariants()
+
+
+# -- deep graphs
+
+
+def test_a_kept_graph_far_behind_the_output_is_walked_to_the_output() -> None:
+    trace = tl.trace(model_of(), inputs(), capture=KEEP)
+    loss = trace.output.sum()
+    for _ in range(31_000):
+        loss = loss * 1.0
+    loss.backward()
+    (told,) = trace.autograd.backward_passes
+    assert (told.trigger, told.status) == ("autograd_backward", "ok")
+    trace.cleanup()
