@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal.events import PassJournaled, PassOpened
 from tests.backward.observing import events_of, require_closed_in_order
+from torchlens.errors import BackwardRefused
 
 KEEP = tl.CaptureOptions(save_grads=True)
 
@@ -125,6 +128,30 @@ def test_a_pass_during_which_the_trace_is_disarmed_is_incomplete() -> None:
     assert (told.status, told.closed_by) == ("incomplete", "sync_point")
     assert "disarmed" in str(told.incomplete_reason)
     trace.check_metadata_invariants()
+
+
+def test_a_trace_whose_recording_failed_is_freed_though_its_refusal_was_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise ValueError("no")
+
+    def seen() -> weakref.ref[tl.Trace]:
+        trace = tl.trace(model_of(), inputs(), capture=KEEP)
+        loss = trace.output.sum()
+        with monkeypatch.context() as patch:
+            patch.setattr("torchlens.backward.diary.Diary._tell_and_hook", failing)
+            loss.backward(retain_graph=True)
+        for _ in range(2):
+            with pytest.raises(BackwardRefused, match="ValueError") as raised:
+                trace.backward(loss)
+            assert raised.value.code == "backward_recording_failed"
+            assert isinstance(raised.value.__cause__, ValueError)
+        return weakref.ref(trace)
+
+    held = seen()
+    gc.collect()
+    assert held() is None
 
 
 # -- deep graphs

@@ -400,6 +400,7 @@ class Diary:
     def refuse(self, error: Exception) -> None:
         """Keep what kept a pass from being recorded, the first of it, for the verbs."""
         if self.refusal is None:
+            drop_frames(error)
             self.refusal = error if isinstance(error, TorchLensError) else recording_failed(error)
 
     # -- the end of a pass
@@ -528,6 +529,13 @@ def _drained(diary: ref[Diary], number: int, task: int) -> None:
             held.drained(number, task)
         except Exception as error:  # noqa: BLE001  # the user's backward goes on
             held.failed(error)
+
+
+def drop_frames(error: BaseException | None) -> None:
+    """Let go of the frames that an exception came through, whose variables would live as long as it does."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def recording_failed(error: Exception) -> BackwardRefused:

@@ -166,6 +166,10 @@ def _capturing(diary: Diary, asked: VerbRequest) -> Iterator[None]:
 
 
 def tell_refusal(diary: Diary) -> None:
-    """Raise what has kept a pass from being recorded."""
-    if diary.refusal is not None:
-        raise diary.refusal
+    """Raise what has kept a pass from being recorded: a copy, for what was raised holds the frames it came through."""
+    kept = diary.refusal
+    if kept is not None:
+        raised = type(kept).__new__(type(kept))
+        raised.args = kept.args
+        vars(raised).update(vars(kept))
+        raise raised from kept.__cause__
