@@ -26,8 +26,17 @@ DTYPE_BY_WORD: Final = {word: dtype for dtype, word in DTYPE_WORD.items()}
 
 
 def like_of(tensor: Tensor) -> tuple[tuple[int, ...], str, str]:
-    """Shape, dtype and device, as events have them."""
-    return (tuple(tensor.shape), DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
+    """Shape, dtype and device, as events have them; shape () where there is no one shape, as of a nested tensor."""
+    shape: tuple[int, ...] = ()
+    if type(tensor) is Tensor:
+        try:
+            shape = tuple(tensor.shape)
+        except RuntimeError:  # to ask each whether it is nested takes longer
+            if not tensor.is_nested:
+                raise
+    elif not tensor.is_nested:
+        shape = tuple(int(size) for size in tensor.shape)
+    return (shape, DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
 
 
 def has_plain_memory(tensor: Tensor) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from journal.events import PassJournaled, PassOpened
+from journal.events import GradientObserved, PassJournaled, PassOpened
 from tests.backward.observing import events_of, require_closed_in_order
 from torchlens.errors import BackwardRefused
 
@@ -166,3 +166,60 @@ def test_a_kept_graph_far_behind_the_output_is_walked_to_the_output() -> None:
     (told,) = trace.autograd.backward_passes
     assert (told.trigger, told.status) == ("autograd_backward", "ok")
     trace.cleanup()
+
+
+# -- odd gradients
+
+
+class Nested(nn.Module):
+    def __init__(self, layout: torch.layout) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.layout = layout
+
+    def forward(self, x: Tensor) -> Tensor:
+        nested = self.inner(torch.nested.as_nested_tensor([x[:1], x[1:]], layout=self.layout))
+        return nested.values() if self.layout is torch.jagged else nested.to_padded_tensor(0.0)  # type: ignore[no-any-return]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+def test_gradients_that_have_no_one_shape_are_told_without_one(layout: torch.layout) -> None:
+    trace = tl.trace(Nested(layout), torch.ones(3, 4, requires_grad=True), capture=KEEP)
+    trace.output.sum().backward()
+    (told,) = trace.autograd.backward_passes
+    assert (told.status, told.incomplete_reason) == ("ok", None)
+    assert () in {tuple(event.like[0]) for event in events_of(trace, GradientObserved)}
+    trace.check_metadata_invariants()
+
+
+class Asked(Tensor):
+    calls = 0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Asked.calls += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Handing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = torch.tanh(self.inner(x))
+        made.register_hook(lambda gradient: gradient.as_subclass(Asked))
+        return made * 2
+
+
+def test_a_gradient_of_a_subclass_is_told_without_asking_the_subclass() -> None:
+    counts = []
+    for is_traced in (False, True):
+        model, x = Handing(), inputs()
+        trace = tl.trace(model, x, capture=KEEP) if is_traced else None
+        out = model(x) if trace is None else trace.output
+        Asked.calls = 0
+        out.sum().backward()
+        counts.append(Asked.calls)
+    assert counts[0] == counts[1]

@@ -96,8 +96,12 @@ class Tape:
                     self.tell(node, side, slot, gradient, keeps=keeps)
 
     def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
-        payload = self.keep(gradient) if keeps else None
-        self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like_of(gradient), payload))
+        if type(gradient) is not Tensor:  # a subclass of the user's is not asked
+            with compat.NoTorchFunction():
+                payload, like = (self.keep(gradient) if keeps else None), like_of(gradient)
+        else:
+            payload, like = (self.keep(gradient) if keeps else None), like_of(gradient)
+        self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like, payload))
 
 
 class Hooks:
