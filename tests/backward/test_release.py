@@ -174,6 +174,38 @@ def test_a_deep_graph_that_nobody_asked_to_be_walked_is_cut_and_freed() -> None:
     assert programs.run(LONG, 45_000, "plain").stdout == "freed\n"
 
 
+OUTLIVING = """
+    import sys, torch, torchlens as tl
+    from torchlens.backward import deep
+
+    model = torch.nn.Linear(2, 2)
+    trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
+    loss = trace.output.sum() if sys.argv[1] != "refused" else torch.ones(1, requires_grad=True).sum()
+    for _ in range(60_000):
+        loss = loss * 1.0
+    try:
+        trace.backward(loss)
+    except tl.TorchLensError as refusal:
+        assert refusal.code == "loss_not_connected"
+    if sys.argv[1] == "dropped":
+        del trace
+    else:
+        trace.cleanup()
+    assert len(deep._held) == 1
+    del loss
+    assert len(deep._held) == 1  # not as the tensor goes
+    again = tl.trace(model, torch.ones(1, 2))
+    assert not deep._held
+    again.cleanup()
+    print("freed")
+"""
+
+
+@pytest.mark.parametrize("way", ["cleaned up", "dropped", "refused"])
+def test_a_deep_loss_that_outlives_its_trace_is_freed_without_a_crash(way: str) -> None:
+    assert programs.run(OUTLIVING, way).stdout == "freed\n"
+
+
 # -- when the journal cannot take what there is to say
 
 

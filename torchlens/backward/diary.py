@@ -35,13 +35,13 @@ from journal.lifecycle import PassState, PassStep
 from journal.protocol import StreamWriter
 from torchlens import compat, turns
 from torchlens.backward.closing import Pass, is_inside, surely
+from torchlens.backward.deep import Roots, let_go
 from torchlens.backward.hooks import Handle, Tape, hook
 from torchlens.backward.keeping import Keep, Waiting, in_memory, in_stream, keep_waiting, nothing_kept
 from torchlens.backward.making import made_by
 from torchlens.backward.policy import NOTHING, Policy
 from torchlens.backward.walking import Edge, Edges, Walk, kind_of
 from torchlens.errors import BackwardRefused, TorchLensError, message_of
-from torchlens.handles import release
 
 __all__ = ["Diary", "EngineRequest", "ForwardLeft", "VerbRequest"]
 
@@ -120,6 +120,7 @@ class Diary:
         self.refusal: TorchLensError | None = None  # what the next verb raises
         self.tasks: dict[int, Tape] = {}
         self.passes: dict[int, Pass] = {}  # those that are not finalized, by number
+        self.roots: Roots = []  # of runs over a deep graph
         self.lock = threading.RLock()
         self._count = 0
         self._waiting: list[Pass] = []  # opened, and none of their nodes has fired
@@ -515,7 +516,7 @@ class Diary:
                         handle.remove()
                 self._standing.clear()
                 self._hooks.clear()
-                release(self.nodes)
+                let_go(self.nodes, self.roots)
 
 
 IMPLICIT: Final = VerbRequest("implicit", None, None)

@@ -24,6 +24,7 @@ from journal import JournalError
 from journal.lifecycle import PassStep
 from torchlens import collector, compat, turns
 from torchlens.backward.closing import Pass
+from torchlens.backward.deep import let_go, roots_of, sweep
 from torchlens.backward.diary import Diary, EngineRequest, VerbRequest
 from torchlens.backward.making import Makers, are_noted, given_nodes
 from torchlens.backward.walking import Edge, Walk, own_part
@@ -65,6 +66,7 @@ _here: Final = _Local()
 def arm(diary: Diary) -> None:
     """Have the diary told of runs from now on."""
     close_abandoned()
+    sweep()
     with _lock:
         _armed.append(ref(diary))
         if not _replaced:
@@ -129,6 +131,7 @@ def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) ->
     if not _armed or (_here.outside and _here.outside[-1] == outside) or turns.is_within():
         return original(roots, *args, **kwargs)
     close_abandoned()
+    sweep()
     bracket = _Bracket()
     depth = len(_here.outside)
     try:
@@ -182,13 +185,17 @@ class _Bracket:
             if walk.is_cut and any(diary.is_standing for diary in diaries):
                 walk.go()
                 own = [diary for diary in diaries if reached(diary, walk)]
+            tensors = roots_of(roots, len(walk.edges))
             if asked is not None and asked.must_reach and asked.diary not in own:
+                let_go(dict.fromkeys(walk.edges, 0), tensors)
                 raise not_connected()
             parents = parents_of(diaries, outside)
             belonging = [diary for diary in diaries if diary in own or diary in parents]
             if not belonging:
                 return
             self.belonging = belonging
+            for diary in belonging:
+                diary.roots += tensors
             self.request = request = requested(roots, edges, args, kwargs, caller, walk)
             self._open_each(belonging, diaries, own, parents, walk, request, asked)
             if request.create_graph and not are_noted():
