@@ -69,7 +69,8 @@ def test_the_trace_of_a_recording_is_the_trace_of_the_same_request(
     for record in recording:
         op = kept.get(record.label)
         if op is not None:
-            assert torch.equal(record.out, op.out) or op.out.isnan().any()
+            if op.func_name != "empty":  # whatever was in that memory
+                assert torch.equal(record.out, op.out) or op.out.isnan().any()
             assert (record.func_name, record.shape, record.dtype) == (op.func_name, op.shape, op.dtype)
             assert (record.module, record.pass_index) == (op.module, op.pass_index)
     recording.cleanup()
