@@ -697,7 +697,7 @@ def test_looking_for_a_writer_keeps_none_out(path: Path) -> None:
     fcntl.flock(looking, fcntl.LOCK_SH)
     begun = time.monotonic()
     assert code_of(lambda: Lease(path)) == "journal_locked"
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10
     os.close(looking)
     assert not is_held(path)
     lease = Lease(path)
