@@ -340,7 +340,7 @@ class Diary:
         ours = [each for each in waiting if each.thread == thread]
         if ours:
             return ours[-1]
-        if not isinstance(threading.current_thread(), threading._DummyThread):  # a thread of the engine's is one
+        if not is_foreign():
             return None
         return next((each for each in waiting if node in each.entries), waiting[0] if len(waiting) == 1 else None)
 
@@ -547,6 +547,11 @@ def recording_failed(error: Exception) -> BackwardRefused:
     )
     refusal.__cause__ = error
     return refusal
+
+
+def is_foreign() -> bool:
+    """Whether Python did not start this thread, as those of the engine; there is no public word for it."""
+    return isinstance(threading.current_thread(), threading._DummyThread)
 
 
 def is_alive(thread: int) -> bool:

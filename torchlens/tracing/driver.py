@@ -199,7 +199,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
     copies = Copies(writer.reserve, None if journal.path is None else writer.store)
     recorder = _recorder(writer, keeper, plan, options, copies)
-    if request.save_grads_text is not None or options.backward_ready:
+    if request.follows_every_run:
         recorder.most_nodes = sys.maxsize  # asked for explicitly: every node is looked at
     handles = Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions, copies.held)
     captured = Captured(writer.stream, handles)
@@ -289,7 +289,7 @@ def _backwards(journal: Journal, stream: StreamId, recorder: Recorder, handles: 
     return Backwards(
         left,
         is_wanted=request.follows_backward,
-        is_standing=request.save_grads_text is not None or options.backward_ready is True,
+        is_standing=request.follows_every_run,
         without_graph=without,
     )
 

@@ -93,6 +93,11 @@ class Request:
     follows_backward: bool = True  # whether backward passes are recorded
     also_called: str | None = None  # address of the model within a wrapper that was taken off
 
+    @property
+    def follows_every_run(self) -> bool:
+        """Whether each run of the engine over the forward's nodes is to be noticed, whole and whatever starts it."""
+        return self.save_grads_text is not None or bool(self.options.backward_ready)
+
 
 def model_of(model: Any) -> tuple[nn.Module, Callable[..., Any], str | None]:
     """The module to describe, wrappers taken off, what to call, and the module's address in the wrappers."""
