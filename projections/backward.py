@@ -1,7 +1,7 @@
 """The backward diary, folded: passes, autograd nodes with their edges, firings, gradients, and how passes closed.
 
 Reads  the events of ``journal/events/backward.py``, in order.
-Gives  one row per pass, per node, per firing and per observed gradient, as flat numbers.
+Gives  one row per pass, per node, per firing, per observed gradient and per dispatched operator, as flat numbers.
 Rule   what a pass tells names passes and nodes that were told before; a pass closes in the order of its machine. What
        breaks that is refused.
 Note   hooks on other threads may run when a pass is closed already: what is observed then counts.
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from journal.events import (
+    BackwardDispatched,
     EngineEntered,
     GradientKept,
     GradientObserved,
@@ -47,6 +48,9 @@ FIRE_WIDTH: Final = 4
 
 GRADIENT_WIDTH: Final = 7
 """Numbers per observed gradient: node row, pass, whether at an input, slot, event, time, what it is like."""
+
+DISPATCHED_WIDTH: Final = 3
+"""Numbers per operator that ran in a pass: the pass, the row of the node that ran or NOWHERE, the event."""
 
 NESTED: Final = 1 << 9
 """How many passes may be inside each other: who made a node is looked for in all that are around it."""
@@ -90,6 +94,7 @@ class Backward:
     kept_of: list[int] = appended()  # an observed gradient
     kept: list[PayloadRef] = appended()  # of the one at the same place
     makers: list[int] = appended(width=2)  # pass, event that tells which node ran when
+    dispatched: list[int] = appended("dispatched_ops", width=DISPATCHED_WIDTH)
 
     def frozen(self) -> Backward:
         """As it stands now, untouched by what is folded later."""
@@ -257,6 +262,23 @@ def makers_seen(backward: Backward, at: int, type_id: int, time_ns: int, pass_nu
     backward.makers += (pass_number, at)
 
 
+def backward_dispatched(
+    backward: Backward,
+    at: int,
+    type_id: int,
+    time_ns: int,
+    pass_number: int,
+    _operator: str,
+    node: int | None,
+    is_elsewhere: bool,
+    *_rest: Any,
+) -> None:
+    require_pass(backward, pass_number)
+    if node is not None and is_elsewhere:
+        raise contradictory(f"autograd node {node} is said to belong to another capture")
+    backward.dispatched += (pass_number, NOWHERE if node is None else require_node(backward, node), at)
+
+
 def pass_journaled(backward: Backward, at: int, type_id: int, time_ns: int, pass_number: int, *_rest: Any) -> None:
     step(backward, at, pass_number, JOURNALED)
     backward.closed += (pass_number, at, time_ns)
@@ -283,6 +305,7 @@ BACKWARD: Final = Fold(
         GradientKept: gradient_kept,
         NodesMade: nodes_made,
         MakersSeen: makers_seen,
+        BackwardDispatched: backward_dispatched,
         PassJournaled: pass_journaled,
         PassScavenged: pass_scavenged,
         PassFinalized: pass_finalized,

@@ -10,6 +10,7 @@ from typing import Any
 
 from journal.events import (
     DESCRIPTION,
+    BackwardDispatched,
     CaptureSettled,
     EngineEntered,
     Event,
@@ -33,6 +34,7 @@ from journal.machine import Machine
 NODE = DESCRIPTION.index("grad_node")
 
 OF_PASS = (
+    BackwardDispatched,
     EngineEntered,
     GradientObserved,
     MakersSeen,
@@ -113,6 +115,8 @@ class Diary:
                 assert self.opened[number].create_graph
                 assert [sequence for sequence, _ in entries] == sorted([sequence for sequence, _ in entries])
                 assert {node for _, node in entries} <= {None, *self.told}
+            case BackwardDispatched():
+                self.dispatch(event)
             case PassJournaled():
                 self.journal(event)
             case PassScavenged(pass_number=number):
@@ -154,6 +158,14 @@ class Diary:
         assert not [inner for inner in self.open if number in self.around(inner)] or event.duration_ns is None
         assert event.sequence is None or (self.opened[number].create_graph and event.sequence[0] <= event.sequence[1])
         self.fired.add((number, node))
+
+    def dispatch(self, event: BackwardDispatched) -> None:
+        number = event.pass_number
+        assert self.opened[number].has_census
+        assert self.machines[number].state is PassState.OPEN
+        assert event.node is None or event.node in self.told
+        assert event.node is None or not event.is_elsewhere
+        assert (number, event.node) not in self.fired
 
     def journal(self, event: PassJournaled) -> None:
         number = event.pass_number

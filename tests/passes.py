@@ -9,13 +9,14 @@ Rule   A node is numbered when it is first met, in the order of the walk, and to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
 from hypothesis import strategies as st
 
 from journal.events import (
     At,
+    BackwardDispatched,
     ClosedBy,
     EngineEntered,
     Event,
@@ -64,6 +65,19 @@ class Building(Protocol):
     def payload(self) -> tuple[int, int, None] | None: ...
 
 
+KERNELS: Final = (
+    ("aten.mm.default", (((2, 4), "float32"), ((4, 3), "float32")), (((2, 3), "float32"),), None),
+    ("aten.threshold_backward.default", (((2, 3), "float32"),) * 2, (((2, 3), "float32"),), None),
+    (
+        "aten.convolution_backward.default",
+        (((1, 2, 4, 4), "float32"), ((1, 3, 6, 6), "float32"), ((2, 3, 3, 3), "float32")),
+        (((1, 3, 6, 6), "float32"), ((2, 3, 3, 3), "float32"), ((2,), "float32")),
+        ((2,), (1, 1), (0, 0), (1, 1), False, (0, 0), 1, (True, True, True)),
+    ),
+)
+"""Operators as a census tells them: name, inputs, outputs, settings."""
+
+
 @attrs.define
 class Node:
     """A node as it is told, with its edges by key."""
@@ -82,6 +96,7 @@ class Pass:
     number: int
     parent: Pass | None
     creates: bool
+    has_census: bool = False
     is_open: bool = True
     first_sequence: int = 0
     waiting: list[At] = attrs.Factory(list)  # gradients that wait on their device
@@ -205,7 +220,8 @@ class DrawnPasses:
         accumulates = trigger != "autograd_grad"
         like = self.like(roots[0], 0)
         task = self.num_tasks if is_implicit else None
-        opened = Pass(self.num_passes, parent, creates, first_sequence=self.sequence)
+        has_census = not is_implicit and building.chance()
+        opened = Pass(self.num_passes, parent, creates, has_census, first_sequence=self.sequence)
         self.num_passes += 1
         self.unfinalized.append(opened)
         inputs = None
@@ -227,12 +243,14 @@ class DrawnPasses:
                 create_graph=creates,
                 accumulates=accumulates,
                 is_transient=trigger == "autograd_grad" and opened.number % 2 == 1,
+                has_census=opened.has_census,
             )
         )
         if is_implicit:
             self.num_tasks += 1
         else:
             self.find(opened, met, is_cut=is_cut)
+            self.dispatch(opened, None)  # the gradient that torch makes for the root
         fired, raised_in = self.fire(opened, self.in_order(met), is_implicit, depth)
         if not accumulates and inputs is not None and raised_in is None and inputs[0] is not None:
             self.returned(opened, met[-1], fired)
@@ -268,6 +286,7 @@ class DrawnPasses:
             if building.draw(st.integers(0, 5)) == 0:
                 self.observe(opened, key, "input", 0)
             self.sequence += 2 * opened.creates
+            self.dispatch(opened, key)
             building.add(
                 NodeFired(
                     pass_number=opened.number,
@@ -278,6 +297,25 @@ class DrawnPasses:
                 )
             )
         return ran, None
+
+    def dispatch(self, opened: Pass, key: Key | None) -> None:
+        """Operators that run in a node, or in none, where the pass has a census."""
+        building = self.building
+        if not opened.has_census:
+            return
+        for name, inputs, outputs, settings in building.pick(((), KERNELS[:1], KERNELS[1:])):
+            building.add(
+                BackwardDispatched(
+                    pass_number=opened.number,
+                    operator=name,
+                    node=None if key is None else self.numbers[key],
+                    is_elsewhere=key is None and building.chance(),
+                    grad_enabled=opened.creates,
+                    inputs=inputs,
+                    outputs=outputs,
+                    settings=settings,
+                )
+            )
 
     def like(self, key: Key, slot: int) -> tuple[tuple[int, ...], str, str]:
         values = [value for value, place in self.building.node_of.items() if place == (key[1], slot)]

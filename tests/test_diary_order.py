@@ -124,6 +124,7 @@ def pass_opened(number: int, parent: int | None, creates: bool = False) -> PassO
         create_graph=creates,
         accumulates=True,
         is_transient=False,
+        has_census=creates,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from journal.events.backward import (
+    BackwardDispatched,
     ClosedBy,
     Edge,
     EngineEntered,
@@ -90,6 +91,7 @@ __all__ = [
     "MODE_INFERENCE",
     "ArgumentsKept",
     "At",
+    "BackwardDispatched",
     "BranchTaken",
     "BufferSeen",
     "BufferWritten",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from journal.events.base import At, Event, event
+from journal.events.base import At, Event, Plain, event
 from journal.events.capture import Frame
 from journal.events.forward import PayloadRef
 
@@ -31,6 +31,9 @@ it; its sequence number on the thread that made it, None for one that gathers.""
 
 TensorLike: TypeAlias = tuple[tuple[int, ...], str, str]
 """Shape, dtype, device."""
+
+Operand: TypeAlias = tuple[tuple[int, ...], str]
+"""Shape and dtype."""
 
 
 @event("pass_opened", version=1)
@@ -54,6 +57,7 @@ class PassOpened(Event):
     create_graph: bool
     accumulates: bool  # into the ``.grad`` of leaves; ``torch.autograd.grad`` does not
     is_transient: bool  # its gradients live only while a transform runs, as batched ones do: none is kept
+    has_census: bool  # every operator that the dispatcher runs for it is told (`BackwardDispatched`)
 
 
 @event("nodes_found", version=1)
@@ -71,6 +75,24 @@ class EngineEntered(Event):
 
     pass_number: int
     task: int  # process-wide, one for each run of the engine
+
+
+@event("backward_dispatched", version=1)
+class BackwardDispatched(Event):
+    """The dispatcher ran an operator while the engine ran a pass, or for the pass as it opened.
+
+    It precedes the `NodeFired` of the firing during which it ran. Torch makes the gradient of a root that was given
+    none before the engine runs: the operator that made it ran in no node.
+    """
+
+    pass_number: int
+    operator: str  # with its overload: "aten.mm.default"
+    node: int | None  # the node that the engine executed; None where it executed none that this capture was told of
+    is_elsewhere: bool  # whether the engine executed a node that belongs to another capture
+    grad_enabled: bool
+    inputs: tuple[Operand, ...]  # the tensors among its arguments, in order, also those within a list
+    outputs: tuple[Operand, ...]
+    settings: tuple[Plain, ...] | None  # its other arguments, in order, where its work depends on them: of convolutions
 
 
 @event("node_fired", version=1)

@@ -107,6 +107,7 @@ class Hand:
                 create_graph=False,
                 accumulates=accumulates,
                 is_transient=False,
+                has_census=False,
             )
         )
         new = [name for name in self.ORDER if name not in self.found]

@@ -113,6 +113,7 @@ class Passes:
             "create_graph": False,
             "accumulates": True,
             "is_transient": False,
+            "has_census": False,
         }
         self.add(PassOpened(pass_number=number, trigger=trigger, **{**facts, **known}))
         self.num_passes += 1

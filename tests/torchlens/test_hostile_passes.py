@@ -57,7 +57,13 @@ def node(number: int, *edges: Any, name: str = "MulBackward0", leaf: int | None 
 def opened(number: int = 0, **told: Any) -> PassOpened:
     plain: dict[str, Any] = {"trigger": "backward", "frame": None, "policy": "True", "parent": None}
     plain |= {"thread": "MainThread", "task": None, "roots": (((0, 0), LIKE),), "seeds": (None,), "inputs": None}
-    plain |= {"retain_graph": False, "create_graph": False, "accumulates": True, "is_transient": False}
+    plain |= {
+        "retain_graph": False,
+        "create_graph": False,
+        "accumulates": True,
+        "is_transient": False,
+        "has_census": True,
+    }
     return PassOpened(pass_number=number, **plain | told)
 
 

@@ -227,6 +227,7 @@ class Diary:
             create_graph=request is not None and request.create_graph,
             accumulates=request is None or request.accumulates,
             is_transient=request is not None and request.is_transient,
+            has_census=False,
         )
         waiting: Waiting = []
         if request is not None and request.is_transient:
