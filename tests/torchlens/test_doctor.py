@@ -15,9 +15,9 @@ import torch
 import torchlens as tl
 from tests.programs import ROOT, run
 from tests.torchlens.command import printed
-from torchlens import report
 from torchlens.cli import main
-from torchlens.report import CAPABILITIES, Doctor, Probe, filesystem, is_there
+from torchlens.report import environment
+from torchlens.report.environment import CAPABILITIES, Doctor, Probe, filesystem, is_there
 
 
 def test_this_environment_has_what_a_capture_needs() -> None:
@@ -108,7 +108,7 @@ def test_every_private_name_of_torch_that_is_used_is_looked_at() -> None:
 MAY_NAME: Final = frozenset(
     {
         ROOT / "torchlens" / "compat.py",
-        ROOT / "torchlens" / "report.py",  # what compat reads is looked for by name
+        ROOT / "torchlens" / "report" / "environment.py",  # what compat reads is looked for by name
         ROOT / "torchlens" / "testing" / "snippets.py",  # what a model calls
     }
 )
@@ -153,7 +153,9 @@ def test_a_private_name_is_found_however_it_is_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_name_is_told_with_what_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "is_there", lambda path: not path.endswith(("_get_sequence_nr", "CheckpointFunction")))
+    monkeypatch.setattr(
+        environment, "is_there", lambda path: not path.endswith(("_get_sequence_nr", "CheckpointFunction"))
+    )
     found = tl.report.doctor()
     assert not found.is_healthy
     assert found["sequence_number"] == Probe(
@@ -199,7 +201,7 @@ def test_the_filesystem_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
 
 
 def test_a_remote_filesystem_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "filesystem", lambda path: "nfs4")
+    monkeypatch.setattr(environment, "filesystem", lambda path: "nfs4")
     assert tl.report.doctor(tmp_path)["filesystem"].status == "warn"
 
 

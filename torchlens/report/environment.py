@@ -1,4 +1,4 @@
-"""Reports on the environment: ``tl.report.doctor()``.
+"""What this environment has and lacks: ``tl.report.doctor()``.
 
 Needs no torch: what can be told without is told, and that it is missing is among it. Each name of torch that this
 project uses and torch does not promise stands in ``CAPABILITIES``, with what depends on it.

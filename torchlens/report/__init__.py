@@ -1,0 +1,10 @@
+"""Reports: what there is, in a table that a terminal shows and pandas takes.
+
+One file a report. ``environment`` needs no torch.
+"""
+
+from __future__ import annotations
+
+from torchlens.report.environment import Capability, Doctor, Probe, doctor
+
+__all__ = ["Capability", "Doctor", "Probe", "doctor"]
