@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 from journal.events import PayloadRef
 from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH, NODE_WIDTH, Backward, Like
@@ -22,6 +23,8 @@ from projections.fold import Source
 from projections.graph import NOWHERE
 from projections.node_order import NOBODY, Creator, NodeOrder
 from projections.sequences import Ragged
+
+T = TypeVar("T")
 
 BACKWARD: Final = re.compile(r"Backward\d*$")
 """What the class names of nodes end in."""
@@ -44,11 +47,14 @@ class Autograd:
     Args:
         source: The stream.
         state: What the fold made of the events; untouched by what is folded later.
+        later: The same graph further on, which the nodes take their order and labels from; None where they are ordered
+            and named by what is here.
     """
 
-    def __init__(self, source: Source, state: Backward) -> None:
+    def __init__(self, source: Source, state: Backward, later: Autograd | None = None) -> None:
         self.source = source
         self.state = state
+        self.later = later
         self.num_passes: Final = len(state.steps)
         self.num_fires: Final = len(state.durations)
 
@@ -64,6 +70,8 @@ class Autograd:
     @cached_property
     def folded(self) -> list[int]:
         """By row, the row of the fold."""
+        if self.later is not None:
+            return [node for node in self.later.folded if node < len(self)]
         return self.order.numbering if any(self.state.nodes[2::NODE_WIDTH]) else list(range(len(self)))
 
     @cached_property
@@ -101,6 +109,8 @@ class Autograd:
     @cached_property
     def type_indexes(self) -> list[int]:
         """By row, the number among those of its type, from 1."""
+        if self.later is not None:
+            return self.named_later(self.later.type_indexes)
         types, counts = self.types, dict[str, int]()
         made: list[int] = []
         for kind in self.kinds:
@@ -111,11 +121,19 @@ class Autograd:
 
     @cached_property
     def labels(self) -> list[str]:
+        if self.later is not None:
+            return self.named_later(self.later.labels)
         types = self.types
         return [
             f"{types[kind]}_back_{index}_{total}"
             for total, (kind, index) in enumerate(zip(self.kinds, self.type_indexes, strict=True), 1)
         ]
+
+    def named_later(self, cells: Sequence[T]) -> list[T]:
+        """By row, what stands in the cell of the same node further on."""
+        assert self.later is not None
+        rows = self.later.rows
+        return [cells[rows[node]] for node in self.folded]
 
     @cached_property
     def told_by(self) -> list[int]:

@@ -263,6 +263,20 @@ class Moment:
         with over_events():
             return build(self.projector.source, self.head, self.states())
 
+    def named_by(self, tables: CaptureTables) -> CaptureTables:
+        """The tables of the events up to here, with the names that some later tables of the stream have for things.
+
+        A row of ops, layers, module calls, passes or firings stands where it stands there, and has the label that it
+        has there, whatever is known by now of what tells them apart.
+
+        Raises:
+            JournalCorrupt: ``events_contradictory``.
+        """
+        if tables.head == self.head:
+            return tables
+        with over_events():
+            return build(self.projector.source, self.head, self.states(), tables.forward)
+
     def __repr__(self) -> str:
         return f"<Moment after {self.head} events: {self.counts['ops']} ops, {len(self.running)} module calls running>"
 
@@ -349,8 +363,15 @@ class Projector:
         return moment
 
 
-def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
-    """The tables of the first ``head`` events, from what folding them gave."""
+def build(source: Source, head: int, states: Sequence[Any], later: Forward | None = None) -> CaptureTables:
+    """The tables of the first ``head`` events, from what folding them gave.
+
+    Args:
+        source: The stream.
+        head: Number of events.
+        states: What folding them gave.
+        later: The capture further on, by which things are named; None names them by these events alone.
+    """
     words, course, graph, kept, seen, saved, asides, backward = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
@@ -360,7 +381,7 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     assert isinstance(saved, Saved)
     assert isinstance(asides, Asides)
     assert isinstance(backward, Backward)
-    rows, islands, calls, island_calls = settle(graph)
+    rows, islands, calls, island_calls = settle(graph, None if later is None else later.rows)
     words = words.frozen()
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
@@ -368,10 +389,18 @@ def build(source: Source, head: int, states: Sequence[Any]) -> CaptureTables:
     values = (kept.by_value(), kept.made_by_value(), *constants, saved.by_node(), Beside.of(asides))
     backward = backward.frozen()
     forward = Forward(
-        source, head, words, course, rows, calls, names, *values, witnessed=seen.frozen(), backward=backward
+        *(source, head, words, course, rows, calls, names),
+        *values,
+        witnessed=seen.frozen(),
+        backward=backward,
+        later=later,
     )
     orphans = Forward(
-        source, head, words, course, islands, island_calls, names, *values, orphaned=True, backward=backward
+        *(source, head, words, course, islands, island_calls, names),
+        *values,
+        orphaned=True,
+        backward=backward,
+        later=later,
     )
     for part in (forward, orphans):
         require_bounded(part)

@@ -104,6 +104,8 @@ class Forward:
         orphaned: Whether the rows are the islands.
         witnessed: What ran beside and below the recorded calls.
         backward: What backward passes have told.
+        later: The same capture further on, which ops, layers and autograd nodes take their labels from; None where
+            they are named by what is here.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Forward:
         orphaned: bool = False,
         witnessed: Witnessed | None = None,
         backward: Backward | None = None,
+        later: Forward | None = None,
     ) -> None:
         self.source = source
         self.head = head
@@ -141,6 +144,7 @@ class Forward:
         self.orphaned = orphaned
         self.witnessed = witnessed or Witnessed()
         self.backward = backward or Backward()
+        self.later = later
         self.groups: Groups = (
             Groups(range(len(rows)), [1] * len(rows), [1] * len(rows), range(len(rows)))
             if orphaned
@@ -154,6 +158,8 @@ class Forward:
     def labels(self) -> Labels:
         """Islands are never numbered: their labels are the raw ones."""
         if not self.orphaned:
+            if self.later is not None:
+                return self.later.labels.first(len(self.groups.passes), len(self))
             return label(self.rows, self.groups, self.names)
         kinds = [self.names.layer_type(function) for function in self.rows.function]
         raw = self.raw_labels
@@ -718,7 +724,7 @@ class Forward:
     @cached_property
     def autograd(self) -> Autograd:
         """Autograd's graph, as far as passes told it."""
-        return Autograd(self.source, self.backward)
+        return Autograd(self.source, self.backward, None if self.later is None else self.later.autograd)
 
     @cached_property
     def pairing(self) -> Pairing:

@@ -91,6 +91,16 @@ class Labels:
     type_index: Sequence[int]
     op: Sequence[str]  # per op row
 
+    def first(self, num_layers: int, num_ops: int) -> Labels:
+        """Those of the first layers and op rows."""
+        return Labels(
+            self.layer[:num_layers],
+            self.layer_short[:num_layers],
+            self.type[:num_layers],
+            self.type_index[:num_layers],
+            self.op[:num_ops],
+        )
+
 
 def label(rows: Rows, groups: Groups, names: Names) -> Labels:
     """Name every layer and op."""

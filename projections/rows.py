@@ -8,6 +8,7 @@ Rule   a row stays when edges, followed either way, lead from it to an input, an
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -73,8 +74,13 @@ def is_op(function: int) -> bool:
     return function >= 0 or function <= IDENTITY
 
 
-def settle(graph: Graph) -> tuple[Rows, Rows, Calls, Calls]:
-    """Kept rows and dropped rows, and for each of the two the module calls, which speak of those rows only."""
+def settle(graph: Graph, later: Rows | None = None) -> tuple[Rows, Rows, Calls, Calls]:
+    """Kept rows and dropped rows, and for each of the two the module calls, which speak of those rows only.
+
+    Args:
+        graph: The state of the fold.
+        later: The kept rows of a state further on, where those are to stay that stay there.
+    """
     flat, count = graph.rows, graph.count
     event, function, site, call, slot, value = (flat[field::WIDTH] for field in range(WIDTH))
     every = Rows(
@@ -103,7 +109,7 @@ def settle(graph: Graph) -> tuple[Rows, Rows, Calls, Calls]:
         inputs=graph.call_inputs.copy(),
         outputs=results,
     )
-    kept = kept_rows(every)
+    kept = kept_rows(every) if later is None else rows_there(later, count)
     if kept is None:
         nothing = [()] * len(calls)
         return every, pick(every, []), calls, attrs.evolve(calls, inputs=nothing, outputs=nothing)
@@ -160,6 +166,12 @@ def pick(rows: Rows, chosen: Sequence[int]) -> Rows:
 def pairs(flat: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The pairs that a flat list holds, one number after the other."""
     return zip(flat[0::2], flat[1::2], strict=True)
+
+
+def rows_there(later: Rows, count: int) -> list[int] | None:
+    """Which of the first ``count`` rows stay in a state further on; None where that is all of them."""
+    there = bisect_right(later.ordinal, count)
+    return None if there == count else [ordinal - 1 for ordinal in later.ordinal[:there]]
 
 
 def kept_rows(rows: Rows) -> list[int] | None:
