@@ -694,7 +694,7 @@ def write_stream(journal: Journal, events: Sequence[Event]) -> StreamWriter:
     """Append a capture stream, its payloads kept before the events that name them; event k at k microseconds."""
     header = events[0]
     assert isinstance(header, StreamOpened)
-    writer = journal.open_stream(header)
+    writer = journal.open_stream(header, 0)
     for at, event in enumerate(events[1:], start=1):
         for number in payloads_named(event):
             assert writer.keep(payload_bytes(number)) == number

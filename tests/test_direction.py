@@ -24,7 +24,7 @@ FORBIDDEN = {
     "torchlens": set[str](),
 }
 
-READ_SIDE = ("cli", "commands", "journals", "printable", "quantities", "reading")
+READ_SIDE = ("cli", "commands", "journals", "printable", "quantities", "reading", "travel")
 """Files of torchlens that let people read records; they and the write side do not know each other."""
 
 WRITE_SIDE = ("backward", "capture")

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from torchlens.reading.recording import RecordedActivation, Recording
     from torchlens.reading.selection import Selection
     from torchlens.tracing.extraction import extract, pluck
+    from torchlens.travel.cursor import Cursor, time_travel
     from torchlens.validation.validating import validate
     from torchlens.version import VERSION as __version__
 
 __all__ = [
     "Bytes",
     "CaptureOptions",
+    "Cursor",
     "Duration",
     "Flops",
     "JournalOptions",
@@ -76,6 +78,7 @@ __all__ = [
     "selector_to_spec",
     "testing",
     "threshold",
+    "time_travel",
     "to_disk",
     "top_fraction",
     "top_k",
@@ -90,6 +93,7 @@ __all__ = [
 _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "Bytes": ("torchlens.quantities", "Bytes"),
     "CaptureOptions": ("torchlens.options", "CaptureOptions"),
+    "Cursor": ("torchlens.travel.cursor", "Cursor"),
     "Duration": ("torchlens.quantities", "Duration"),
     "Flops": ("torchlens.quantities", "Flops"),
     "JournalOptions": ("torchlens.options", "JournalOptions"),
@@ -133,6 +137,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "selector_to_spec": ("projections.portable", "selector_to_spec"),
     "testing": ("torchlens.testing", None),
     "threshold": ("projections.queries", "threshold"),
+    "time_travel": ("torchlens.travel.cursor", "time_travel"),
     "to_disk": ("torchlens.options", "to_disk"),
     "top_fraction": ("projections.queries", "top_fraction"),
     "top_k": ("projections.queries", "top_k"),

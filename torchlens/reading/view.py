@@ -127,12 +127,19 @@ class View(ABC):
     def found(self, found: Found) -> Any:
         """What a lookup found, as the caller gets it."""
 
-    def __init__(self, journal: Journal, stream: StreamId, handles: LiveTensors | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        stream: StreamId,
+        handles: LiveTensors | None = None,
+        *,
+        projector: Projector | None = None,
+    ) -> None:
         self.journal = journal
         self.stream = stream
         self.handles = handles
         self.backwards: LiveBackwards | None = None  # set by the side that writes backward passes, until cleanup
-        self.projector: Projector | None = Projector(StreamSource(journal, stream))
+        self.projector: Projector | None = projector or Projector(StreamSource(journal, stream))
         self.indexed: tuple[CaptureTables, Index] | None = None
 
     # -- tables
@@ -173,6 +180,15 @@ class View(ABC):
         return bool(dict(self.tables.fact("options")).get(name))
 
     # -- events
+
+    @property
+    def num_events(self) -> int:
+        """Number of events that may be read now; while the engine runs, of those that were stored before."""
+        self.require_open()
+        assert self.projector is not None  # else it is not open
+        limit = None if self.backwards is None else self.backwards.readable()
+        head = self.projector.source.head()
+        return head if limit is None else min(limit, head)
 
     def events(self, start: int = 0, stop: int | None = None) -> Iterator[Stamped]:
         """The stored facts, in order; while the engine runs, those that were stored before."""

@@ -1,0 +1,381 @@
+"""A cursor: a place in a capture that is moved event by event, to events by what they are, and to any of them at once.
+
+    with tl.time_travel("run.journal") as cursor:
+        cursor.run_to(tl.func("softmax"))  # the first softmax
+        cursor.next(tl.grad("relu_1_2"))  # a gradient, in the backward
+        print(cursor.where(), cursor.changed(), cursor.trace.params["0.weight"].grads)
+
+Rule   a cursor has a *position*, the number of events that have happened: 0 is before the first event, ``num_events``
+       after the last one. ``event`` is the last that has happened, so that a cursor which stands on event k is at
+       position k + 1, and shows the records as the first k + 1 events give them.
+Rule   ``next`` and ``previous`` look beyond the event that the cursor stands on; ``run_to`` and ``run_back_to`` stay
+       where that one matches already. What cannot be done is refused, and then the cursor stays where it was.
+Note   a cursor sees everything that the stream holds by now, as a trace does: nothing needs to be loaded again.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from numbers import Integral, Real
+from types import TracebackType
+from typing import Final
+
+from journal import follow
+from journal.events import Stamped
+from torchlens.errors import ConfigurationError, IndexOutOfRange, LookupRefused, SelectionError
+from torchlens.journals.journal_view import JournalView, holds_none, open_journal
+from torchlens.printable import amount, printable
+from torchlens.reading.facade import Trace
+from torchlens.travel.changes import Changes, changes
+from torchlens.travel.matching import Sought, What, sought
+from torchlens.travel.past import PastTrace
+from torchlens.travel.waiting import grew
+from torchlens.travel.whereabouts import Whereabouts, whereabouts
+
+__all__ = ["Cursor", "time_travel"]
+
+LAST: Final = -1
+"""Number of the last capture of a journal."""
+
+NOT_YET: Final = frozenset(("gradient_sites_unavailable",))
+"""Codes with which a selector is refused by a capture that has not come so far."""
+
+
+class Cursor:
+    """A place in a capture, and the capture as it stood there.
+
+    Args:
+        whole: The trace of the capture.
+        view: What the trace was taken from, where it is closed with the cursor.
+
+    Attributes:
+        whole: The trace of everything that the stream holds.
+        position: Number of events that have happened: 0 to ``num_events``.
+    """
+
+    def __init__(self, whole: Trace, view: JournalView | None = None) -> None:
+        self.whole: Final = whole
+        self.position = 0
+        self.view: Final = view
+        self.shown: tuple[int, PastTrace] | None = None  # the last past trace, and how many events there were
+
+    # -- where it is
+
+    @property
+    def num_events(self) -> int:
+        """Number of events that there are now; more, later, in a capture that goes on."""
+        return self.whole.num_events
+
+    @property
+    def event(self) -> Stamped | None:
+        """The last event that has happened, with ``at``, ``seq`` and ``time_ns``; None before the first one."""
+        if self.position == 0:
+            return None
+        return next(self.whole.events(self.position - 1, self.position))
+
+    @property
+    def trace(self) -> PastTrace:
+        """The capture as it stood here, with all that a trace has, named as at the head of the stream."""
+        count = self.num_events
+        if self.shown is None or self.shown[0] != count or self.shown[1].position != self.position:
+            self.shown = (count, PastTrace(self.whole, self.position))
+        return self.shown[1]
+
+    def where(self) -> Whereabouts:
+        """Where the event happened: ``place`` in the source with its text, ``modules``, ``backward_pass``, ``node``.
+
+        Raises:
+            IndexOutOfRange: ``cursor_before_first``, where no event has happened.
+        """
+        return whereabouts(self.whole, self.trace, self.happened("where"))
+
+    def changed(self) -> Changes:
+        """What the event changed in the records: rows that came, and cells with what they held and hold, by table.
+
+        It reads every field of the records before and after, so it takes the time of making two data frames of each
+        table.
+
+        Raises:
+            IndexOutOfRange: ``cursor_before_first``, where no event has happened.
+        """
+        event = self.happened("changed")
+        before = PastTrace(self.whole, self.position - 1)
+        return changes(event.at, event.event.event_name, before.tables, self.trace.tables)
+
+    def happened(self, asked: str) -> Stamped:
+        """The event that the cursor stands on."""
+        found = self.event
+        if found is None:
+            raise IndexOutOfRange(
+                code="cursor_before_first",
+                problem=f"the cursor is before the first event, so there is none that {asked}() could tell of",
+                remedy="step() to the first event, or seek() one",
+            )
+        return found
+
+    # -- to a position
+
+    def seek(self, to: int | float | Stamped) -> Cursor:
+        """Go to an event, or to a part of the way.
+
+        Args:
+            to: The number of an event, from the end if negative; an event; or a fraction of all events, as a float:
+                0.0 is before the first one, 1.0 after the last.
+
+        Raises:
+            IndexOutOfRange: ``event_out_of_range``.
+            ConfigurationError: ``seek_target_invalid``.
+        """
+        count = self.num_events
+        if isinstance(to, Stamped):
+            to = to.at
+        if isinstance(to, Integral) and not isinstance(to, bool):
+            number = int(to)
+            if not -count <= number < count:
+                raise IndexOutOfRange(
+                    code="event_out_of_range",
+                    problem=f"there is no event {number} in this capture, which has {count}",
+                    remedy=f"ask for one from {-count} to {count - 1}; seek(0.0) is before the first"
+                    if count
+                    else "it has none yet",
+                    event=number,
+                    events=count,
+                )
+            self.position = number % count + 1
+            return self
+        if isinstance(to, Real) and not isinstance(to, bool) and 0.0 <= to <= 1.0:
+            self.position = round(float(to) * count)
+            return self
+        raise ConfigurationError(
+            code="seek_target_invalid",
+            problem=f"{to!r} is neither an event, the number of one, nor a part of the way",
+            remedy="give a whole number, an event of this capture, or a float from 0.0 to 1.0",
+            received=repr(to),
+        )
+
+    def step(self, n: int = 1) -> Cursor:
+        """Let ``n`` more events happen.
+
+        Raises:
+            IndexOutOfRange: ``step_out_of_range``, where there are not so many.
+            ConfigurationError: ``step_count_invalid``.
+        """
+        return self.go(counted(n), self.num_events)
+
+    def back(self, n: int = 1) -> Cursor:
+        """Go back to before the last ``n`` events.
+
+        Raises:
+            IndexOutOfRange: ``step_out_of_range``, where there are not so many.
+            ConfigurationError: ``step_count_invalid``.
+        """
+        return self.go(-counted(n), self.num_events)
+
+    def go(self, by: int, count: int) -> Cursor:
+        to = self.position + by
+        if not 0 <= to <= count:
+            left = count - self.position if by > 0 else self.position
+            raise IndexOutOfRange(
+                code="step_out_of_range",
+                problem=f"there {'is' if left == 1 else 'are'} {amount(left, 'event')} "
+                f"{'behind' if by > 0 else 'before'} the cursor's position, and {abs(by)} were asked for",
+                remedy=f"go {left} at most; a capture that is still written has more later: next(what, timeout=...)"
+                if by > 0
+                else f"go {left} at most",
+                asked=abs(by),
+                left=left,
+            )
+        self.position = to
+        return self
+
+    # -- to what is sought
+
+    def next(self, what: What, *, timeout: float | None = 0.0) -> Cursor:
+        """Go on to the first match behind the event that the cursor stands on.
+
+        Args:
+            what: A selector, such as ``tl.grad("relu_1_2")``, ``tl.func("softmax")`` or ``tl.in_module("block.2")``,
+                for the event that made what it names; an event class or its stored name; or a function of the event
+                and the trace as it stood then.
+            timeout: Seconds to wait for an event that is yet to come; None for as long as somebody writes.
+
+        Raises:
+            LookupRefused: ``no_event_matches``; ``event_type_unknown``.
+            ConfigurationError: ``match_type_invalid``, ``timeout_invalid``.
+            SelectionError: What the selector is refused with by a finished trace.
+        """
+        return self.on(what, self.position, timeout)
+
+    def run_to(self, what: What, *, timeout: float | None = 0.0) -> Cursor:
+        """Go on to the first match, the event that the cursor stands on included: it stays where that one matches.
+
+        Args and what it raises are those of ``next``.
+        """
+        return self.on(what, max(0, self.position - 1), timeout)
+
+    def previous(self, what: What) -> Cursor:
+        """Go back to the last match before the event that the cursor stands on.
+
+        Raises:
+            TorchLensError: As ``next``.
+        """
+        return self.to_last(what, max(0, self.position - 1))
+
+    def run_back_to(self, what: What) -> Cursor:
+        """Go back to the last match, the event that the cursor stands on included: it stays where that one matches.
+
+        Raises:
+            TorchLensError: As ``next``.
+        """
+        return self.to_last(what, self.position)
+
+    def on(self, what: What, start: int, timeout: float | None) -> Cursor:
+        """Go to the first match from an event on, and wait for one if there is none yet."""
+        deadline = deadline_of(timeout)
+        wanted = sought(self.whole, what)
+        while True:
+            count = self.num_events
+            try:
+                found = wanted.first(start, count)
+            except SelectionError as exc:
+                if exc.code not in NOT_YET or not grew(self.whole.journal, self.whole.stream, count, deadline):
+                    raise
+                continue
+            if found is not None:
+                self.position = found + 1
+                return self
+            if not grew(self.whole.journal, self.whole.stream, count, deadline):
+                raise nothing(wanted, f"{what!r} matches none of the {amount(count - start, 'event')} from {start} on")
+            if wanted.is_settled_by_events:
+                start = count
+
+    def to_last(self, what: What, stop: int) -> Cursor:
+        """Go to the last match before an event."""
+        wanted = sought(self.whole, what)
+        found = wanted.last(0, stop)
+        if found is None:
+            raise nothing(wanted, f"{what!r} matches none of the first {amount(stop, 'event')}")
+        self.position = found + 1
+        return self
+
+    # -- while it is written
+
+    def follow(self, *, timeout: float | None = None) -> Iterator[Stamped]:
+        """Go on event by event as they are written, by this process or by another one.
+
+        Args:
+            timeout: Seconds without an event after which to end; None waits for as long as somebody writes.
+
+        Yields:
+            Each event from the cursor's position on, when the cursor stands on it; until the capture is settled, and
+            with it each backward pass that was begun, or nobody writes any more.
+
+        Raises:
+            ConfigurationError: ``timeout_invalid``.
+        """
+        deadline_of(timeout)
+        for stamped in follow(self.whole.journal, self.whole.stream, start=self.position, timeout=timeout):
+            self.position = stamped.at + 1
+            yield stamped
+
+    # -- its life
+
+    def close(self) -> None:
+        """Let go of the journal that was opened for it. A trace that was given stays open. Closing twice is nothing."""
+        if self.view is not None:
+            self.view.close()
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self.whole.is_cleaned_up:
+            return f"<Cursor of {self.whole!r}>"
+        event, count = self.event, self.num_events
+        place = f"before the first of {count}" if event is None else f"on event {event.at} of {count}"
+        name = "" if event is None else f", {event.event.event_name}"
+        return printable(f"<Cursor {place}{name}>")
+
+
+def counted(n: int) -> int:
+    """A number of events to go."""
+    if isinstance(n, Integral) and not isinstance(n, bool) and n >= 0:
+        return int(n)
+    raise ConfigurationError(
+        code="step_count_invalid",
+        problem=f"{n!r} is no number of events to go",
+        remedy="give a whole number, 0 or more: step() goes on, back() goes back",
+        received=repr(n),
+    )
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """The time of the monotonic clock until when to wait; None where there is none."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, Real) and not isinstance(timeout, bool) and 0.0 <= timeout < math.inf:
+        return time.monotonic() + float(timeout)
+    raise ConfigurationError(
+        code="timeout_invalid",
+        problem=f"timeout={timeout!r} is no time to wait",
+        remedy="give seconds, 0 or more; None waits for as long as somebody writes",
+        received=repr(timeout),
+    )
+
+
+def nothing(wanted: Sought, problem: str) -> LookupRefused:
+    """The refusal where there is no match."""
+    hint = wanted.hint()
+    return LookupRefused(
+        code="no_event_matches",
+        problem=printable(problem + (f": {hint}" if hint else "")),
+        remedy="look the other way, or name what there is; the cursor stays where it was",
+    )
+
+
+def time_travel(trace_or_path: Trace | str | os.PathLike[str], capture: int | str = LAST) -> Cursor:
+    """A cursor over a capture, before its first event.
+
+    Args:
+        trace_or_path: A trace, or the directory of a journal, which is closed with the cursor: use that as a context
+            manager, or close it.
+        capture: Of a journal, which capture: its number, from the end if negative, or its name.
+
+    Raises:
+        JournalError: ``journal_holds_none``, ``capture_unknown``, ``capture_ambiguous``, and what opening raises.
+        ConfigurationError: ``time_travel_type_invalid``; ``option_value_invalid``, for a capture of a trace.
+        TraceCleanedUpError: ``trace_cleaned_up``.
+    """
+    if isinstance(trace_or_path, Trace):
+        if capture != LAST:
+            raise ConfigurationError(
+                code="option_value_invalid",
+                problem=f"capture={capture!r} chooses among the captures of a journal, and a trace is one",
+                remedy="leave capture= out, or give the path of the journal",
+                option="capture",
+            )
+        trace_or_path.require_open()
+        return Cursor(trace_or_path.whole if isinstance(trace_or_path, PastTrace) else trace_or_path)
+    if not isinstance(trace_or_path, str | os.PathLike):
+        raise ConfigurationError(
+            code="time_travel_type_invalid",
+            problem=f"a {type(trace_or_path).__name__} holds no events",
+            remedy="give a trace, or the directory of a journal",
+            received_type=type(trace_or_path).__name__,
+        )
+    view = open_journal(trace_or_path)
+    try:
+        if not view.capture_streams:
+            raise holds_none(view.path)
+        return Cursor(view.capture(capture), view)
+    except BaseException:
+        view.close()
+        raise

@@ -1,0 +1,162 @@
+"""Where an event happened: the line of source, the module calls around it, the backward pass and the node.
+
+Reads  one event, and the tables of the head.
+Gives  a ``Whereabouts``.
+Rule   an event of a backward pass happened where the op was called that its node differentiates: the engine has no line
+       of the user's. What tells nothing of its place happened in the module calls that were running.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+import attrs
+
+from journal.events import Event, Frame, GradientKept, ModuleEntered, ModuleLeft, ModuleRaised, PassOpened, Stamped
+from projections import CaptureTables
+from projections.call_facts import frames_of, module_labels
+from projections.errors import over_events
+from projections.forward import Forward
+from projections.graph import NOWHERE
+from projections.sites import whole_frame
+from torchlens.printable import printable
+from torchlens.reading.calls_made import Place, places_of
+from torchlens.reading.facade import Trace
+from torchlens.reading.locations import innermost_own
+from torchlens.travel.past import PastTrace
+
+__all__ = ["Whereabouts", "whereabouts"]
+
+
+@attrs.frozen(repr=False)
+class Whereabouts:
+    """Where an event happened.
+
+    Attributes:
+        at: Number of the event.
+        event_name: Name of its type, as stored.
+        labels: Labels of the ops that the event made or, of one of a backward pass, that its node differentiates.
+        modules: Labels of the module calls it happened in, the root's first; of the module call itself, where the event
+            is that it was entered or left.
+        places: From the root's forward to the line; () where that is not known.
+        backward_pass: Number of the backward pass, from 1; None outside any.
+        node: Label of the autograd node; None where it is about none.
+        parameter: Address of the parameter whose gradient that node gathers; None for other nodes.
+    """
+
+    at: int
+    event_name: str
+    labels: tuple[str, ...]
+    modules: tuple[str, ...]
+    places: tuple[Place, ...]
+    backward_pass: int | None
+    node: str | None
+    parameter: str | None
+
+    @property
+    def module(self) -> str | None:
+        """Label of the innermost module call."""
+        return self.modules[-1] if self.modules else None
+
+    @property
+    def place(self) -> Place | None:
+        """The line itself: the innermost one outside installed packages and Python's library, where there is one."""
+        return innermost_own(self.places, lambda place: place.file)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Names and texts, for people."""
+        yield "event", f"{self.at} {self.event_name}"
+        if self.labels:
+            yield "op", ", ".join(self.labels)
+        if self.backward_pass is not None:
+            yield "pass", f"{self.backward_pass}{'' if self.node is None else f', node {self.node}'}"
+        if self.parameter is not None:
+            yield "parameter", self.parameter
+        if self.modules:
+            yield "in", " > ".join(self.modules)
+        for number, place in enumerate(reversed(self.places)):
+            yield ("called from" if number else "at"), str(place)
+            if place.text is not None:
+                yield "", f"  {place.text}"
+
+    def __str__(self) -> str:
+        found = list(self.lines())
+        width = max(len(name) for name, _ in found) + 2
+        return "\n".join(printable(f"{name:<{width}}{text}").rstrip() for name, text in found)
+
+    def __repr__(self) -> str:
+        place = self.place
+        said = (
+            f"event {self.at} {self.event_name}",
+            ", ".join(self.labels),
+            "" if self.backward_pass is None else f"pass {self.backward_pass}",
+            "" if self.node is None else f"node {self.node}",
+            self.parameter or "",
+            "" if self.module is None else f"in {self.module}",
+            "" if place is None else f"at {place}{'' if place.text is None else f': {place.text}'}",
+        )
+        return printable(f"<Where {'; '.join(filter(None, said))}>")
+
+
+def whereabouts(whole: Trace, then: PastTrace, stamped: Stamped) -> Whereabouts:
+    """Where an event of a capture happened.
+
+    Args:
+        whole: The trace of the capture.
+        then: The same right after the event.
+        stamped: The event.
+    """
+    with over_events():
+        tables = whole.tables
+        forward, event = tables.forward, stamped.event
+        told = whole.event(event.of) if isinstance(event, GradientKept) else event
+        number, node = getattr(told, "pass_number", None), getattr(told, "node", None)
+        row = -1 if number is None or node is None else forward.autograd.row_of(node)
+        ops = [] if row < 0 else [op for op in (tables.grad_fns.value("op_row", row),) if op >= 0]
+        if number is None:
+            labels = labels_of(tables, stamped.at)
+            modules, frames = in_forward(forward, then, event)
+        else:
+            labels = tuple(tables.ops.value("label", op) for op in ops)
+            modules, frames = in_backward(tables, ops, told)
+        return Whereabouts(
+            at=stamped.at,
+            event_name=event.event_name,
+            labels=labels,
+            modules=modules,
+            places=places_of(whole, frames),
+            backward_pass=None if number is None else number + 1,
+            node=None if row < 0 else forward.autograd.labels[row],
+            parameter=None if row < 0 else tables.grad_fns.value("param_address", row),
+        )
+
+
+def labels_of(tables: CaptureTables, at: int) -> tuple[str, ...]:
+    """Labels of the ops that an event made, those on islands by their raw label."""
+    found: list[str] = []
+    for table in (tables.ops, tables.orphans):
+        events = table.context.rows.event
+        found += [table.value("label", row) for row in range(bisect_left(events, at), bisect_right(events, at))]
+    return tuple(found)
+
+
+def in_forward(forward: Forward, then: PastTrace, event: Event) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
+    """Module calls and frames of an event of the forward."""
+    running = then.moment.running
+    call: int = getattr(event, "call", running[-1] if running else NOWHERE)
+    modules = module_labels(forward, call)
+    if isinstance(event, ModuleEntered | ModuleLeft | ModuleRaised):  # the way to the call of the module
+        return modules, frames_of(forward, call, NOWHERE)
+    site: int | None = getattr(event, "site", None)
+    return modules, () if site is None else frames_of(forward, call, site)
+
+
+def in_backward(tables: CaptureTables, ops: list[int], event: Event) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
+    """Module calls and frames of the op that a node differentiates; of a pass that opens, where it was asked for."""
+    if ops:
+        modules = module_labels(tables.forward, tables.forward.rows.call[ops[0]])
+        return modules, tables.ops.value("code_context", ops[0])
+    if isinstance(event, PassOpened) and event.frame is not None:
+        return (), (whole_frame(event.frame),)
+    return (), ()
