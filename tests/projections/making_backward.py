@@ -17,7 +17,7 @@
 
 Nodes of ops have the numbers that the forward gave them.
 
-Not    passes that hypothesis draws (tests/passes.py), or those behind a real capture (tests/backward/by_hand.py).
+Not    passes that hypothesis draws (testing/drawing/passes.py), or behind a real capture (tests/backward/by_hand.py).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ Outcome = Literal["returned", "raised", "drained", "showed"]
 
 
 class Building(Protocol):
-    """The capture that passes go on with; see ``tests.strategies.Building``."""
+    """The capture that passes go on with; see ``streams.py``."""
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
     events: list[Event]

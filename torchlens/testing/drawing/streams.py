@@ -1,27 +1,24 @@
-"""Made-up events and captures for hypothesis.
+"""Captures that could have happened, event by event, as hypothesis draws them.
 
-Gives  ``plain_values``, ``events_of(cls)`` and ``any_event``, generically from the annotations of the event
-       classes, so that a new class is covered by being there; ``capture_streams``, whole captures that could
-       have happened, with their backward passes (passes.py); ``write_stream``, which puts one into a journal.
+Gives  ``capture_streams``, with their backward passes (passes.py); ``write_stream``, which puts one into a journal.
 Rule   In a capture stream every number is given before it is used and is dense: values, functions, code,
        call sites, module calls, payloads, autograd nodes, passes. Modules, parameters and buffers are those that were
        described.
+Not    single events without a meaning (events.py).
 """
 
 from __future__ import annotations
 
 import math
-import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Literal, TypeVar
 
 import attrs
 from hypothesis import strategies as st
 
 from journal.events import (
     DESCRIPTION,
-    EVENTS_BY_NAME,
     MODE_GRAD,
     ArgumentsKept,
     BranchTaken,
@@ -69,59 +66,12 @@ from journal.events import (
     ValueOverwritten,
     ValueReread,
 )
-from journal.events.base import At, Value
+from journal.events.base import At, Plain, Value
 from journal.events.template import HOLE, TUPLE
 from journal.protocol import Journal, StreamWriter
-from tests.passes import DrawnPasses
+from torchlens.testing.drawing.passes import DrawnPasses
 
 T = TypeVar("T")
-
-# Single events, from their annotations ------------------------------------------------------------
-
-INTEGERS = st.integers(-(2**63), 2**64 - 1)
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
-
-
-def plain_values(max_leaves: int = 6) -> st.SearchStrategy[Any]:
-    """Anything that a body may hold; no NaN, which equals nothing."""
-    leaves = st.one_of(
-        st.none(), st.booleans(), INTEGERS, st.floats(allow_nan=False), TEXTS, st.binary(max_size=8), st.just(())
-    )
-    return st.recursive(
-        leaves, lambda inner: st.lists(inner, max_size=4).map(lambda items: tuple(items)), max_leaves=max_leaves
-    )
-
-
-def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of a type that event classes declare."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    # Python 3.10 leaves the name of a type inside `tuple[...]` as text.
-    if isinstance(hint, str | typing.ForwardRef) or (origin in (Union, types.UnionType) and bytes in inner):
-        return plain_values()
-    if isinstance(hint, typing.NewType):
-        return values_of(hint.__supertype__)
-    if origin is Literal:
-        return st.sampled_from(inner)
-    if origin in (Union, types.UnionType):
-        return st.one_of([values_of(part) for part in inner])
-    if origin is tuple and inner[-1] is Ellipsis:
-        return st.lists(values_of(inner[0]), max_size=3).map(lambda items: tuple(items))
-    if origin is tuple:
-        return st.tuples(*[values_of(part) for part in inner])
-    return {int: INTEGERS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]
-
-
-def events_of(cls: type[Event]) -> st.SearchStrategy[Event]:
-    """Events of one class, well-typed but meaningless."""
-    hints = typing.get_type_hints(cls)
-    return st.fixed_dictionaries({field: values_of(hints[field]) for field in cls.fields}).map(
-        lambda fields: cls(**fields)
-    )
-
-
-def any_event() -> st.SearchStrategy[Event]:
-    """An event of any class."""
-    return st.sampled_from(sorted(EVENTS_BY_NAME)).flatmap(lambda name: events_of(EVENTS_BY_NAME[name]))
 
 
 def opened(label: str | None = None, **fields: Any) -> StreamOpened:
@@ -560,7 +510,7 @@ class Building:
                 self.leave()
             known = range(len(self.shapes))
             outputs = tuple([self.returned(self.pick(known)) for _ in range(self.draw(st.integers(1, 2)))])
-            result = HOLE if len(outputs) == 1 else (TUPLE, *(HOLE,) * len(outputs))
+            result: Plain = HOLE if len(outputs) == 1 else (TUPLE, *(HOLE,) * len(outputs))
             paths = ((),) if len(outputs) == 1 else tuple((place,) for place in range(len(outputs)))
             self.add(ForwardReturned(result=result, outputs=outputs, paths=paths))
         elif ending == "halted":
