@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
@@ -76,7 +76,23 @@ def test_keeping_gradients_changes_nothing_for_the_caller(program: Program) -> N
     assert_tracing_changes_nothing(program.build, capture=tl.CaptureOptions(save_grads=True)).cleanup()
 
 
+WRITTEN_BEHIND = Program.parse("""
+model(train=False, seed=0, returns='one')
+a = given('float32')
+def block_1():
+    pass
+def main():
+    a = block_1(a, a)
+    a = write_view(a, a)
+    a = user_hooks(a, a)
+    with no_grad():
+        a = relu_(a, a)
+""")
+"""It returns a view that torch lets nobody ask for its autograd node."""
+
+
 @given(program=programs())
+@example(program=WRITTEN_BEHIND)
 @settings(max_examples=10)
 def test_keeping_gradients_on_disk_changes_nothing_for_the_caller(program: Program, tmp_path: Path) -> None:
     options = tl.CaptureOptions(save_grads=True)

@@ -135,7 +135,7 @@ def _observed(
         copied: The run hands the model copies of the arguments.
     """
     model, args, kwargs = build()
-    given = [(tensor, tensor.grad_fn) for _, tensor in leaves((args, dict(kwargs)))]
+    given = [(tensor, compat.node_of(tensor)) for _, tensor in leaves((args, dict(kwargs)))]
     look = functools.partial(_look, given, copied)
     seen: Facts = {}
     modes = _modes()
@@ -178,17 +178,17 @@ def _differentiated(model: Any, given: list[Given], output: Any, look: Look) -> 
 
 
 def _after_backward(model: Any, given: list[Given], output: Any, look: Look) -> Facts:
-    terms = []
-    for _, tensor in leaves(output, deep=True):
-        if tensor.requires_grad and tensor.layout == torch.strided:
-            weights = torch.cos(torch.arange(tensor.numel(), dtype=torch.float32)).view(tensor.shape)
-            terms.append((tensor.real if tensor.is_complex() else tensor).float().mul(weights).sum())
     seen: Facts = {}
-    if not terms:
-        return seen
     try:
+        terms = []
+        for _, tensor in leaves(output, deep=True):
+            if tensor.requires_grad and tensor.layout == torch.strided:
+                weights = torch.cos(torch.arange(tensor.numel(), dtype=torch.float32)).view(tensor.shape)
+                terms.append((tensor.real if tensor.is_complex() else tensor).float().mul(weights).sum())
+        if not terms:
+            return seen
         torch.stack(terms).sum().backward()
-    except RuntimeError as error:
+    except RuntimeError as error:  # of a view, too, that torch lets nobody read any more
         # Which gradients had been accumulated by then depends on the order in which torch took the nodes.
         return {"backward raised": (type(error).__name__, _without_circumstances(str(error)))}
     if isinstance(model, nn.Module):
@@ -197,7 +197,7 @@ def _after_backward(model: Any, given: list[Given], output: Any, look: Look) -> 
     for place, (tensor, node) in enumerate(given):
         if node is None:
             seen[f"gradient of input {place}"] = (
-                None if not tensor.is_leaf or tensor.grad is None else look(tensor.grad)
+                None if not compat.is_leaf(tensor) or tensor.grad is None else look(tensor.grad)
             )
     seen.update({f"{name} after the backward": state for name, state in _shown_streams().items()})
     return seen
@@ -229,7 +229,7 @@ def _left_on(model: nn.Module, look: Look) -> Facts:
         held = {key: value for key, value in names.items() if key not in compat.HOOKS and value is not children}
         for path, tensor in leaves(held):
             where = ".".join(map(str, path))
-            grad = tensor.grad if tensor.is_leaf else None
+            grad = tensor.grad if compat.is_leaf(tensor) else None
             attributes = tuple(getattr(tensor, "__dict__", ()))
             hooks = compat.num_tensor_hooks(tensor)
             seen[f"{where} of {address!r}"] = (*look(tensor), None if grad is None else look(grad), attributes, hooks)
@@ -257,7 +257,7 @@ def _node(given: list[Given], copied: bool, tensor: Tensor) -> str | None:
 
     A model that returns the clone of an input shows the clone's node in both runs.
     """
-    node = tensor.grad_fn
+    node = compat.node_of(tensor)
     for place, (one, of_input) in enumerate(given):
         if tensor is one and node is of_input and tensor.requires_grad:
             return f"input {place}"
