@@ -186,6 +186,13 @@ class Autograd:
                 fill[child] += 1
         return Ragged(items, ends)
 
+    def inputs_of(self, row: int) -> list[tuple[int, int] | None]:
+        """By input of a node, where its gradient goes: to which output of which node; None where that is not told."""
+        state, node = self.state, self.folded[row]
+        flat = state.edges[2 * state.ends[node] : 2 * state.ends[node + 1]]
+        found = ((self.row_of(number), slot) for number, slot in zip(flat[0::2], flat[1::2], strict=True))
+        return [None if place[0] == NOWHERE else place for place in found]
+
     # -- firings
 
     @cached_property

@@ -28,6 +28,9 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "backward_pass_unknown": "LookupRefused",
         "backward_ready_conflict": "ConfigurationError",
         "backward_recording_failed": "BackwardRefused",
+        "backward_validation_no_module_output_evidence": "TorchLensWarning",
+        "backward_validation_non_leaf_parameter": "TorchLensWarning",
+        "backward_validation_nothing_differentiable": "TorchLensWarning",
         "branch_point_invalid": "JournalError",
         "buffer_version_out_of_range": "IndexOutOfRange",
         "by_score_invalid": "SelectionError",
@@ -220,6 +223,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "upcaster_taken": "JournalError",
         "validation_failed": "TorchLensWarning",
         "validation_model_uninitialized": "ConfigurationError",
+        "validation_option_conflict": "ConfigurationError",
         "validation_scope_unknown": "ConfigurationError",
     }
 )

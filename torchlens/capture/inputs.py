@@ -50,6 +50,18 @@ def copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     )
 
 
+def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with each tensor on a graph exchanged for a leaf in the same memory that requires a gradient."""
+    made = {
+        id(tensor): compat.detach(tensor).requires_grad_()
+        for _, tensor in leaves((args, kwargs))
+        if tensor.requires_grad and not compat.is_leaf(tensor)
+    }
+    if not made:
+        return args, kwargs
+    return tuple(_replaced(item, made) for item in args), {k: _replaced(item, made) for k, item in kwargs.items()}
+
+
 def _modes_of(tensor: Tensor) -> AbstractContextManager[None]:
     """The modes in which a copy is what the tensor is, on its graph or an inference tensor, whatever the caller's."""
     if compat.grad_enabled() and tensor.is_inference() == compat.inference_enabled():

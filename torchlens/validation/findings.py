@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 
@@ -13,7 +13,17 @@ from torchlens.printable import amount, printable
 
 __all__ = ["Check", "ValidationReport"]
 
-Kind: TypeAlias = Literal["output", "reexecution", "perturbation", "invariant"]
+Kind: TypeAlias = Literal[
+    "output",
+    "reexecution",
+    "perturbation",
+    "loss",
+    "leaf_gradient",
+    "increment",
+    "module_gradient",
+    "flow",
+    "invariant",
+]
 Outcome: TypeAlias = Literal["passed", "skipped", "excused", "failed"]
 
 FAILURES: Final[Mapping[str, str]] = MappingProxyType(
@@ -27,6 +37,16 @@ FAILURES: Final[Mapping[str, str]] = MappingProxyType(
         "reexecution_raised": "the call, made again on its saved parents, raised",
         "parent_has_no_effect": "with other values of this parent the call gave the same, and nothing explains that",
         "invariant_broken": "two records contradict each other",
+        "losses_differ": "the captured run came to another loss than a bare one",
+        "gradients_differ": "after the captured run a leaf has another gradient than after a bare one",
+        "recorded_gradient_differs": "the trace has another gradient than came there in a run without recording",
+        "flow_inconsistent": "what nodes sent on does not add up to what arrived where they lead",
+        "captured_run_raised": "the captured run raised, or its backward could not be recorded; bare ones run",
+        "backward_not_recorded": "the backward ran, and no backward pass tells of all of it",
+        "no_module_output_evidence": "no module inside the model returned anything that got a gradient, so there is "
+        "nothing to hold against the trace",
+        "non_leaf_parameter": "a parameter is no leaf, so its gradient runs on to what it was made from",
+        "nothing_differentiable": "the loss, or everything that the model returned, requires no gradient",
     }
 )
 """What each reason of a failed check means."""
@@ -43,6 +63,11 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "made_unseen": "the tensor was made where no wrapper looks; what it was made of is not known",
         "nothing_else_is_safe": "the parent holds indexes, counts or parameters of a distribution, all alike, and "
         "others might not be checked",
+        "changed_by_hook": "a hook of the model's own stands between what was sent and what arrived",
+        "gradient_not_kept": "what some node sent there was not kept",
+        "gradient_taken": "a hook, or the forward, changes the gradient of the parameter beside the backward",
+        "module_call_unseen": "a module was called where no hook sees it: by its forward itself, as scripted code, or "
+        "made anew by each forward",
     }
 )
 """What each reason of a skipped check means."""
@@ -67,9 +92,14 @@ class Check:
 
     Attributes:
         kind: ``"output"``: a returned tensor against a bare forward. ``"reexecution"``: a call made again on its
-            saved parents. ``"perturbation"``: a call made again with other values of one parent. ``"invariant"``:
-            a promise that the records keep.
-        record: Label of the op (of its first result), path of the output, or name of the promise.
+            saved parents. ``"perturbation"``: a call made again with other values of one parent. ``"loss"``: the
+            loss of a captured run against a bare one's. ``"leaf_gradient"``: the gradient of a parameter or input
+            after them, likewise. ``"increment"``: what the trace has of what was added to that of a parameter.
+            ``"module_gradient"``: what it has of the gradient of what a module returned, against a run with hooks
+            alone. ``"flow"``: what arrived at a node against what was sent there. ``"invariant"``: a promise that
+            the records keep.
+        record: Label of the op (of its first result), path of the output, address of the parameter, label of the
+            module's call or of the node's firing, or name of the promise.
         func_name: Function of the call; None where it is no call.
         parent: Label of the perturbed parent or address of the parameter; None otherwise.
         outcome: ``"passed"``, ``"failed"``, ``"skipped"`` where it could not be made, ``"excused"`` where a call does
@@ -134,7 +164,7 @@ class ValidationReport:
     def summary(self) -> str:
         """All counts, and the first failures, as text."""
         lines = [f"{self.model_class_name}: {'valid' if self else 'NOT valid'} ({self.scope})"]
-        for kind in ("output", "reexecution", "perturbation", "invariant"):
+        for kind in get_args(Kind):
             counts = [
                 f"{count} {outcome}"
                 for outcome in ("passed", "excused", "skipped", "failed")
