@@ -5,7 +5,8 @@
 Writes a made-up capture of that many events through the journal's writer into a temporary folder: a loop of
 one block with its modules, one of which hands its input through, calls with parameters, an in-place one and a
 branch. Then folds it once, and asks for moments: at random events, and step by step backwards and
-forwards. The garbage collector is paused meanwhile, as it is while a trace reads its tables: what is made has no
+forwards; first of a projector, then through a cursor, which also looks for events by type, by predicate and by
+selector. The garbage collector is paused meanwhile, as it is while a trace reads its tables: what is made has no
 cycles, and looking for some in a million rows takes longer than the moment. A pass that fell due comes when it goes
 on again: the largest times are those. Other processes disturb the times: the load of the machine before and
 after stands with them, and so does the time of the processor alone, which they disturb less.
@@ -17,11 +18,13 @@ import argparse
 import json
 import os
 import random
+import resource
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +38,12 @@ sys.path.insert(0, str(ROOT))
 from journal import open_for_reading, open_for_writing  # noqa: E402 (this tree's, also where it is not installed)
 from journal.events import Event, StreamId, StreamOpened  # noqa: E402 (the same)
 from projections import Projector  # noqa: E402 (the same)
+from projections.selector import func  # noqa: E402 (the same)
 from projections.snapshots import SPACING  # noqa: E402 (the same)
 from tests.projections.making import TICK_NS, Made  # noqa: E402 (the same)
 from torchlens import collector  # noqa: E402 (the same)
 from torchlens.reading.source import StreamSource  # noqa: E402 (the same)
+from torchlens.travel.cursor import time_travel  # noqa: E402 (the same)
 
 STEPS = 2000
 
@@ -97,15 +102,66 @@ Times = list[tuple[float, float]]
 """Milliseconds that each took: on the wall, of the processor."""
 
 
-def timed(one: Callable[[int], object], items: Sequence[int]) -> Times:
+def timed(one: Callable[[int], object], items: Sequence[int], *, is_paused: bool = True) -> Times:
     times: Times = []
     for item in items:
         start, start_cpu = time.perf_counter_ns(), time.process_time_ns()
-        with collector.paused():
+        with collector.paused() if is_paused else nullcontext():
             one(item)
         stop, stop_cpu = time.perf_counter_ns(), time.process_time_ns()
         times.append(((stop - start) / 1e6, (stop_cpu - start_cpu) / 1e6))
     return times
+
+
+def through_a_cursor(path: Path, count: int, seeks: int) -> dict[str, Any]:
+    """The same through a cursor, with the event that it stands on; nothing is paused but what it pauses itself.
+
+    What looks through events is told per event that was looked at.
+    """
+    with time_travel(path) as cursor:
+
+        def look(number: int) -> None:
+            assert cursor.seek(number).event is not None
+            assert cursor.trace.moment.head == number + 1
+
+        def go(move: Callable[[], object]) -> None:
+            move()
+            assert cursor.event is not None
+            assert cursor.trace.moment.head == cursor.position
+
+        draw = random.Random(1)
+        ((first_ms, _),) = timed(look, [count - 1], is_paused=False)
+        seek = timed(look, [draw.randrange(count) for _ in range(seeks)], is_paused=False)
+        cursor.seek(0.5)
+        back = timed(lambda _: go(cursor.back), range(STEPS), is_paused=False)
+        forth = timed(lambda _: go(cursor.step), range(STEPS), is_paused=False)
+        found: dict[str, float] = {"first_look_ms": first_ms}
+        cursor.seek(-1)
+        ((ms, _),) = timed(lambda _: cursor.previous("capture_requested"), [0], is_paused=False)
+        found["previous_by_type_us_per_event"] = 1e3 * ms / count
+        looked = min(count, 100_000)
+        cursor.seek(looked - 1)
+        ((ms, _),) = timed(lambda _: cursor.previous(lambda event, _: event.at == 0), [0], is_paused=False)
+        found["previous_by_predicate_us_per_event"] = 1e3 * ms / looked
+        last = min(count, 10_000)
+        ((ms, _),) = timed(
+            lambda _: cursor.next(lambda event, then: then.moment.counts["ops"] < 0 or event.at == last - 1), [0]
+        )
+        found["next_by_moment_us_per_event"] = 1e3 * ms / last
+        ((ms, _),) = timed(lambda _: cursor.whole.tables, [0], is_paused=False)
+        found["tables_ms"] = ms
+        ((ms, _),) = timed(lambda _: cursor.seek(0.0).next(func("tanh")), [0], is_paused=False)
+        found["first_answer_to_a_selector_ms"] = ms
+        cursor.seek(0.5)
+        ((ms, _),) = timed(lambda _: cursor.trace.ops.labels, [0], is_paused=False)
+        found["trace_half_way_ms"] = ms
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "seek by cursor": spread(seek),
+        "back by cursor": spread(back),
+        "step by cursor": spread(forth),
+        "cursor": {**found, "peak_memory_mb": peak},
+    }
 
 
 def spread(times: Times) -> dict[str, float]:
@@ -114,6 +170,7 @@ def spread(times: Times) -> dict[str, float]:
         "median_ms": statistics.median(wall),
         "p95_ms": wall[int(0.95 * (len(wall) - 1))],
         "max_ms": wall[-1],
+        "over_50_ms": sum([one > 50 for one in wall]),
         "cpu_median_ms": statistics.median([cpu for _, cpu in times]),
         "cpu_max_ms": max([cpu for _, cpu in times]),
     }
@@ -135,6 +192,7 @@ def measure(events: int, spacing: int, seeks: int) -> dict[str, Any]:
         back = timed(projector.at, range(middle - 1, middle - STEPS, -1))
         forth = timed(projector.at, range(middle - STEPS, middle))
         journal.close()
+        cursor = through_a_cursor(path, count, seeks)
     taken = projector.snapshots.taken
     snapshot_bytes = sum(map(len, taken.values()))
     return {
@@ -150,6 +208,7 @@ def measure(events: int, spacing: int, seeks: int) -> dict[str, Any]:
         "seek": spread(random_times),
         "step back": spread(back),
         "step forward": spread(forth),
+        **cursor,
     }
 
 
@@ -159,17 +218,20 @@ def show(console: Console, found: dict[str, Any]) -> None:
         caption=f"load of the machine {found['load'][0]:.1f} before, {found['load'][1]:.1f} after",
     )
     table.add_column("to get to a moment")
-    names = ("median_ms", "p95_ms", "max_ms", "cpu_median_ms", "cpu_max_ms")
+    names = ("median_ms", "p95_ms", "max_ms", "over_50_ms", "cpu_median_ms", "cpu_max_ms")
     for name in names:
         table.add_column(name.replace("_", " "), justify="right")
-    for way in ("seek", "step back", "step forward"):
-        table.add_row(way, *[f"{found[way][name]:.2f}" for name in names])
+    for way in ("seek", "step back", "step forward", "seek by cursor", "back by cursor", "step by cursor"):
+        table.add_row(way, *[f"{found[way][name]:.{0 if name == 'over_50_ms' else 2}f}" for name in names])
     console.print(table)
     console.print(
         f"journal {found['journal_bytes'] / 1e6:.1f} MB, {found['snapshots']} snapshots of together "
         f"{found['snapshot_bytes'] / 1e3:.1f} kB, {found['snapshot_share']:.4%} of it; "
         f"folding once {found['fold_us_per_event']:.2f} us an event, reading and snapshots included, "
         f"{found['fold_cpu_us_per_event']:.2f} us of the processor"
+    )
+    console.print(
+        "cursor: " + ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in found["cursor"].items())
     )
 
 
