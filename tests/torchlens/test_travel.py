@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import nn
 
 import torchlens as tl
 from journal.events import GradientObserved, ModuleEntered, NodeFired, OpExecuted
+from projections import Projector
+from projections.fold import Folding
+from projections.window import MARKS
 from tests.programs import run
 from torchlens.travel.past import PastTrace
 
@@ -165,6 +169,7 @@ def test_a_gradient_that_a_parameter_gathers_names_it(cursor: tl.Cursor) -> None
     assert cursor.where().parameter == "fc.bias"
     assert "fc.bias" in repr(cursor.where())
     assert "fc.bias" in str(cursor.where())
+    assert (cursor.where().modules, cursor.where().places) == (("fc",), ())
 
 
 def test_a_module_is_entered_where_it_is_called_and_a_pass_opens_where_it_was_asked_for(cursor: tl.Cursor) -> None:
@@ -262,6 +267,50 @@ def test_what_a_predicate_raises_is_passed_on_and_the_cursor_stays(cursor: tl.Cu
         assert cursor.position == 4
 
 
+def test_nothing_is_folded_on_the_way_to_what_no_moment_is_asked_about(
+    trace: tl.Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = tl.time_travel(trace)
+    assert trace.tables  # folded, whoever asks first
+
+    def refused(*_: object) -> None:
+        raise AssertionError("a moment was made")
+
+    monkeypatch.setattr(Projector, "at", refused)
+    cursor.next(tl.grad("relu_1_2")).previous("module_left").run_to(lambda event, _: event.at > 40)
+    cursor.previous(lambda event, _: event.event.event_name == "op_executed").step().back().seek(0.5)
+
+
+def test_a_predicate_that_asks_for_each_moment_folds_each_event_a_few_times_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def looped(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3000):
+            x = torch.tanh(x)
+        return x
+
+    trace = tl.trace(looped, torch.ones(1), save="none")
+    cursor = tl.time_travel(trace)
+    assert trace.tables.head == cursor.num_events
+    folded: list[int] = []
+    take = Folding.take
+
+    def counted(self: Folding, run: Any) -> None:
+        folded.append(len(run))
+        take(self, run)
+
+    monkeypatch.setattr(Folding, "take", counted)
+    with pytest.raises(KeyError):
+        cursor.next(lambda event, then: then.moment.counts["ops"] < 0)
+    assert sum(folded) < 3 * cursor.num_events
+    folded.clear()
+    cursor.seek(1.0)
+    with pytest.raises(KeyError):
+        cursor.previous(lambda event, then: then.moment.counts["ops"] < 0)
+    assert sum(folded) < (MARKS + 3) * cursor.num_events  # from the mark before each
+    trace.cleanup()
+
+
 # Which capture ----------------------------------------------------------------------------------------
 
 
@@ -320,6 +369,8 @@ REFUSED: list[tuple[Callable[[tl.Cursor], Any], type[Exception], str]] = [
     (lambda cursor: cursor.seek(-0.5), ValueError, "seek_target_invalid"),
     (lambda cursor: cursor.seek(math.nan), ValueError, "seek_target_invalid"),
     (lambda cursor: cursor.seek("relu"), ValueError, "seek_target_invalid"),
+    (lambda cursor: cursor.seek(attrs.evolve(cursor.event, seq=99)), ValueError, "seek_target_invalid"),
+    (lambda cursor: cursor.seek(attrs.evolve(cursor.event, at=10**6)), ValueError, "seek_target_invalid"),
     (lambda cursor: cursor.seek(True), ValueError, "seek_target_invalid"),
     (lambda cursor: cursor.step(cursor.num_events), IndexError, "step_out_of_range"),
     (lambda cursor: cursor.back(6), IndexError, "step_out_of_range"),

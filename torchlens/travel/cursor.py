@@ -25,7 +25,7 @@ from typing import Final
 
 from journal import follow
 from journal.events import Stamped
-from torchlens.errors import ConfigurationError, IndexOutOfRange, LookupRefused, SelectionError
+from torchlens.errors import ConfigurationError, IndexOutOfRange, LookupRefused, SelectionError, TorchLensError
 from torchlens.journals.journal_view import JournalView, holds_none, open_journal
 from torchlens.printable import amount, printable
 from torchlens.reading.facade import Trace
@@ -131,7 +131,7 @@ class Cursor:
         """
         count = self.num_events
         if isinstance(to, Stamped):
-            to = to.at
+            to = self.number_of(to)
         if isinstance(to, Integral) and not isinstance(to, bool):
             number = int(to)
             if not -count <= number < count:
@@ -155,6 +155,17 @@ class Cursor:
             remedy="give a whole number, an event of this capture, or a float from 0.0 to 1.0",
             received=repr(to),
         )
+
+    def number_of(self, event: Stamped) -> int:
+        """The number of an event of this capture."""
+        if next(self.whole.events(event.at, event.at + 1), None) != event:
+            raise ConfigurationError(
+                code="seek_target_invalid",
+                problem=f"event {event.at} of stream {event.stream} is none of this capture",
+                remedy="give an event that cursor.event, cursor.follow() or the trace's events() gave",
+                received=repr(event),
+            )
+        return event.at
 
     def step(self, n: int = 1) -> Cursor:
         """Let ``n`` more events happen.
@@ -236,19 +247,23 @@ class Cursor:
         """Go to the first match from an event on, and wait for one if there is none yet."""
         deadline = deadline_of(timeout)
         wanted = sought(self.whole, what)
+        refusal: TorchLensError
         while True:
-            count = self.num_events
+            count, begun = self.num_events, time.monotonic()
             try:
                 found = wanted.first(start, count)
             except SelectionError as exc:
-                if exc.code not in NOT_YET or not grew(self.whole.journal, self.whole.stream, count, deadline):
+                if exc.code not in NOT_YET:
                     raise
-                continue
-            if found is not None:
-                self.position = found + 1
-                return self
-            if not grew(self.whole.journal, self.whole.stream, count, deadline):
-                raise nothing(wanted, f"{what!r} matches none of the {amount(count - start, 'event')} from {start} on")
+                refusal = exc
+            else:
+                if found is not None:
+                    self.position = found + 1
+                    return self
+                problem = f"{what!r} matches none of the {amount(count - start, 'event')} from {start} on"
+                refusal = nothing(wanted, problem)
+            if not grew(self.whole.journal, self.whole.stream, count, deadline, time.monotonic() - begun):
+                raise refusal
             if wanted.is_settled_by_events:
                 start = count
 

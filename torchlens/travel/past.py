@@ -104,6 +104,9 @@ class PastTrace(Trace):
     def cleanup(self) -> None:
         """Nothing: a trace in the past holds neither tensors nor a journal of its own."""
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), "num_events"} - {"named"})
+
     def __repr__(self) -> str:
         if self.is_cleaned_up:
             return repr(self.whole)

@@ -38,7 +38,8 @@ class Whereabouts:
         event_name: Name of its type, as stored.
         labels: Labels of the ops that the event made or, of one of a backward pass, that its node differentiates.
         modules: Labels of the module calls it happened in, the root's first; of the module call itself, where the event
-            is that it was entered or left.
+            is that it was entered or left. Of a node that differentiates no op, the addresses of the modules that it
+            belongs in.
         places: From the root's forward to the line; () where that is not known.
         backward_pass: Number of the backward pass, from 1; None outside any.
         node: Label of the autograd node; None where it is about none.
@@ -119,7 +120,7 @@ def whereabouts(whole: Trace, then: PastTrace, stamped: Stamped) -> Whereabouts:
             modules, frames = in_forward(forward, then, event)
         else:
             labels = tuple(tables.ops.value("label", op) for op in ops)
-            modules, frames = in_backward(tables, ops, told)
+            modules, frames = in_backward(tables, row, ops, told)
         return Whereabouts(
             at=stamped.at,
             event_name=event.event_name,
@@ -152,11 +153,13 @@ def in_forward(forward: Forward, then: PastTrace, event: Event) -> tuple[tuple[s
     return modules, () if site is None else frames_of(forward, call, site)
 
 
-def in_backward(tables: CaptureTables, ops: list[int], event: Event) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
+def in_backward(
+    tables: CaptureTables, node: int, ops: list[int], event: Event
+) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
     """Module calls and frames of the op that a node differentiates; of a pass that opens, where it was asked for."""
     if ops:
         modules = module_labels(tables.forward, tables.forward.rows.call[ops[0]])
         return modules, tables.ops.value("code_context", ops[0])
     if isinstance(event, PassOpened) and event.frame is not None:
         return (), (whole_frame(event.frame),)
-    return (), ()
+    return () if node < 0 else tuple(tables.grad_fns.value("modules", node)), ()
