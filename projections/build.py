@@ -23,6 +23,8 @@ from projections.absence import Reasons
 from projections.asides import ASIDES, Asides
 from projections.backward import BACKWARD, Backward
 from projections.bounds import require_bounded
+from projections.checkpoint import CHECKPOINTS, Checkpoints
+from projections.checkpoint_witness import CAPTURE as CHECKPOINTS_OF_CAPTURE
 from projections.columns import VERSIONS
 from projections.control import TABLE as CONDITIONALS
 from projections.course import COURSE, Course
@@ -54,7 +56,17 @@ from projections.whole import CAPTURE
 from projections.window import Window
 from projections.witness import WITNESS, Witnessed
 
-FOLDS: Final[tuple[Fold[Any], ...]] = (VOCABULARY, COURSE, GRAPH, RETENTION, WITNESS, SAVED, ASIDES, BACKWARD)
+FOLDS: Final[tuple[Fold[Any], ...]] = (
+    VOCABULARY,
+    COURSE,
+    GRAPH,
+    RETENTION,
+    WITNESS,
+    SAVED,
+    ASIDES,
+    BACKWARD,
+    CHECKPOINTS,
+)
 """The folds, in the order of their states."""
 
 
@@ -87,7 +99,7 @@ class CaptureTables:
         self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
         self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
         self.orphans = versioned("orphans", len(orphans), OPS, orphans)
-        self.capture = versioned("capture", 1, CAPTURE | PASSES_OF_CAPTURE | HEALTH, forward)
+        self.capture = versioned("capture", 1, CAPTURE | PASSES_OF_CAPTURE | HEALTH | CHECKPOINTS_OF_CAPTURE, forward)
         autograd = forward.autograd
         self.backward_passes = versioned("backward_passes", autograd.num_passes, PASSES, forward)
         self.grad_fns = versioned("grad_fns", len(autograd), GRAD_FNS, forward)
@@ -372,7 +384,7 @@ def build(source: Source, head: int, states: Sequence[Any], later: Forward | Non
         states: What folding them gave.
         later: The capture further on, by which things are named; None names them by these events alone.
     """
-    words, course, graph, kept, seen, saved, asides, backward = states
+    words, course, graph, kept, seen, saved, asides, backward, checkpoints = states
     assert isinstance(words, Vocabulary)
     assert isinstance(course, Course)
     assert isinstance(graph, Graph)
@@ -381,6 +393,7 @@ def build(source: Source, head: int, states: Sequence[Any], later: Forward | Non
     assert isinstance(saved, Saved)
     assert isinstance(asides, Asides)
     assert isinstance(backward, Backward)
+    assert isinstance(checkpoints, Checkpoints)
     rows, islands, calls, island_calls = settle(graph, None if later is None else later.rows)
     words = words.frozen()
     course = attrs.evolve(course)
@@ -393,6 +406,7 @@ def build(source: Source, head: int, states: Sequence[Any], later: Forward | Non
         *values,
         witnessed=seen.frozen(),
         backward=backward,
+        checkpoints=checkpoints.frozen(),
         later=later,
     )
     orphans = Forward(

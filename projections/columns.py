@@ -797,6 +797,7 @@ CAPTURE: Final = {
     "unaccounted": "import path of a call that is no op, and numbers of the operators in it that belong to no op",
     "nonfinite_stop": "event and value that the forward was left at, its NaN and infinite elements; None otherwise",
     "nonfinite_reason": "the same two counts in words; None where the forward was not left so",
+    "checkpoint_invocation_witness": "tokens of checkpoints, evidence, flags and verdict; None without any of it",
 }
 
 COLUMNS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(

@@ -19,6 +19,7 @@ from projections.arrivals import Arrivals
 from projections.asides import Asides
 from projections.autograd import Autograd
 from projections.backward import Backward
+from projections.checkpoint import Checkpoints
 from projections.conditionals import Conditionals
 from projections.containment import Containment
 from projections.course import Course
@@ -104,6 +105,7 @@ class Forward:
         orphaned: Whether the rows are the islands.
         witnessed: What ran beside and below the recorded calls.
         backward: What backward passes have told.
+        checkpoints: What was witnessed of activation checkpoints.
         later: The same capture further on, which ops, layers and autograd nodes take their labels from; None where
             they are named by what is here.
     """
@@ -126,6 +128,7 @@ class Forward:
         orphaned: bool = False,
         witnessed: Witnessed | None = None,
         backward: Backward | None = None,
+        checkpoints: Checkpoints | None = None,
         later: Forward | None = None,
     ) -> None:
         self.source = source
@@ -144,6 +147,7 @@ class Forward:
         self.orphaned = orphaned
         self.witnessed = witnessed or Witnessed()
         self.backward = backward or Backward()
+        self.checkpoints = checkpoints or Checkpoints()
         self.later = later
         self.groups: Groups = (
             Groups(range(len(rows)), [1] * len(rows), [1] * len(rows), range(len(rows)))

@@ -12,6 +12,10 @@ from journal.events import (
     DESCRIPTION,
     BackwardDispatched,
     CaptureSettled,
+    CheckpointEntered,
+    CheckpointLeft,
+    CheckpointUnpacked,
+    CheckpointUnwitnessed,
     EngineEntered,
     Event,
     GradientKept,
@@ -62,6 +66,9 @@ class Diary:
         self.named: set[int] = set()  # by edges and roots
         self.fired: set[tuple[int, int]] = set()  # pass, node
         self.waiting: dict[int, GradientObserved] = {}  # by event, those without a payload
+        self.num_tokens = 0
+        self.left: set[int] = set()  # tokens
+        self.unwitnessed: set[str] = set()
 
     @property
     def open(self) -> list[int]:
@@ -86,6 +93,21 @@ class Diary:
                 self.num_parameters += 1
             case OpExecuted(outputs=outputs):
                 self.forward |= {row[NODE] for row in outputs if row[NODE] is not None}
+            case CheckpointEntered(token=token):
+                assert not self.settled
+                assert token == self.num_tokens
+                self.num_tokens += 1
+            case CheckpointLeft(token=token, num_packed=num_packed):
+                assert not self.settled
+                assert 0 <= token < self.num_tokens
+                assert token not in self.left
+                assert num_packed >= 0
+                self.left.add(token)
+            case CheckpointUnpacked():
+                self.unpack(event)
+            case CheckpointUnwitnessed(reason=reason):
+                assert reason not in self.unwitnessed
+                self.unwitnessed.add(reason)
             case PassOpened():
                 self.open_pass(event)
             case EngineEntered(pass_number=number, task=task):
@@ -148,6 +170,15 @@ class Diary:
             assert leaf is None or (sequence is None and not edges)
             self.told[number] = edges
             self.named |= {edge[0] for edge in edges if edge is not None}
+
+    def unpack(self, event: CheckpointUnpacked) -> None:
+        number, node = event.pass_number, event.node
+        assert 0 <= event.token < self.num_tokens
+        assert (number is None) is not self.settled
+        if number is not None:
+            assert number in self.tasks
+            assert self.machines[number].state is PassState.OPEN
+            assert (number, node) not in self.fired
 
     def fire(self, event: NodeFired) -> None:
         number, node = event.pass_number, event.node

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from journal import At, Event, IllegalTransition
 from journal.events import (
     CaptureSettled,
+    CheckpointEntered,
+    CheckpointLeft,
+    CheckpointUnpacked,
     EngineEntered,
     GradientKept,
     GradientObserved,
@@ -72,6 +75,10 @@ def traits(events: list[Event], diary: Diary) -> set[str]:
                 found |= {"parameter" if row[5] < 0 else "leaf" for row in nodes if row[5] is not None}
             case GradientObserved(side=side):
                 found.add(side)
+            case CheckpointUnpacked(pass_number=None):
+                found.add("unpacked in the forward")
+            case CheckpointUnpacked():
+                found.add("unpacked")
             case NodeFired(duration_ns=None):
                 found.add("only begun")
             case _:
@@ -86,7 +93,7 @@ def traits(events: list[Event], diary: Diary) -> set[str]:
 def test_whatever_a_diary_may_tell_is_made_up() -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=300, derandomize=True, database=None)
+    @settings(max_examples=400, derandomize=True, database=None)
     @given(capture_streams(backward=True, min_steps=2))
     def collect(events: list[Event]) -> None:
         seen.update(traits(events, check_diary(events, is_whole=is_whole(events))))
@@ -98,7 +105,7 @@ def test_whatever_a_diary_may_tell_is_made_up() -> None:
         *("trigger_return", "engine_drain", "sync_point", "engine_error"),
         *("nested 0", "nested 1", "nested 2", "sums", "returns", "creates", "plain", "raised in a node"),
         *("not in a node", "cut", "parameter", "leaf", "output", "input", "only begun", "a made node fired"),
-        "unfinished",
+        *("unfinished", "unpacked", "unpacked in the forward"),
     }
 
 
@@ -180,6 +187,32 @@ NESTED: list[Event] = [
     PassFinalized(pass_number=0),
 ]
 """A pass within another one, which keeps a gradient when the engine has ended, and made a node."""
+
+
+ENTERED, LEFT = CheckpointEntered(token=0), CheckpointLeft(token=0, num_packed=2)
+UNPACKED = CheckpointUnpacked(token=0, pass_number=0, node=0)
+BEHIND = [event for event in NESTED[5:] if not isinstance(event, GradientKept)]  # which names an event by number
+CHECKPOINTED: list[Event] = [opened(), ENTERED, LEFT, *NESTED[1:5], UNPACKED, *BEHIND]
+"""The same behind a checkpoint."""
+
+
+@pytest.mark.parametrize(
+    ("event", "at"),
+    [
+        (ENTERED, 2),
+        (LEFT, 3),
+        (CheckpointUnpacked(token=1, pass_number=0, node=0), 7),
+        (CheckpointUnpacked(token=0, pass_number=None, node=0), 7),
+        (CheckpointUnpacked(token=0, pass_number=1, node=0), 7),
+        (UNPACKED, 3),
+        (UNPACKED, 15),
+    ],
+    ids=lambda given: str(given) if isinstance(given, int) else type(given).__name__,
+)
+def test_what_is_told_of_a_checkpoint_out_of_turn_is_noticed(event: Event, at: int) -> None:
+    check_diary(CHECKPOINTED)
+    with pytest.raises(BROKEN):
+        check_diary([*CHECKPOINTED[:at], event, *CHECKPOINTED[at:]])
 
 
 def test_a_nested_pass_is_sound() -> None:

@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, Literal, TypeAlias
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 
 MODULE_CALL_FILE: Final = nn.Module.__call__.__code__.co_filename
@@ -181,6 +182,25 @@ def given_seeds(caller: FrameType) -> tuple[Any, ...] | None:
 
 
 _SEEDS: Final = {torch.autograd.backward.__code__: "grad_tensors", torch.autograd.grad.__code__: "grad_outputs"}
+
+SAVED_TENSORS_HOOKS: Final[Any] = torch.autograd.graph.saved_tensors_hooks
+"""The class of contexts that have hooks take what is saved for the backward, and give it back."""
+
+CHECKPOINT_HOOK: Final[type | None] = getattr(torch.utils.checkpoint, "_checkpoint_hook", None)
+"""The class of the context in which a non-reentrant checkpoint runs; None where torch has none."""
+
+CHECKPOINT_INTERNAL_HOOK: Final[type | None] = getattr(torch.utils.checkpoint, "_checkpoint_internal_hook", None)
+"""The class between these two, which keeps some of its state in attributes of the hook; None where torch has none."""
+
+CHECKPOINT_HOOK_MARKS: Final = ("_user_hooks", "_checkpoint_internal")
+"""Those attributes."""
+
+
+def is_entered_by(kind: type, base: type) -> bool:
+    """Whether a context of this class is known to be entered and left through the methods of ``base``."""
+    between = [cls for cls in kind.__mro__ if issubclass(cls, base) and cls not in (base, CHECKPOINT_INTERNAL_HOOK)]
+    return issubclass(kind, base) and not any({"__enter__", "__exit__"} & vars(cls).keys() for cls in between)
+
 
 MAX_TOUCHED_NODES: Final = 30_000
 """Freeing a chain of more than about 40,000 autograd nodes whose Python wrappers exist overflows the C

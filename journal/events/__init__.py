@@ -40,6 +40,13 @@ from journal.events.capture import (
     StreamOpened,
     Template,
 )
+from journal.events.checkpoint import (
+    CheckpointEntered,
+    CheckpointLeft,
+    CheckpointUnpacked,
+    CheckpointUnwitnessed,
+    Unwitnessed,
+)
 from journal.events.forward import (
     DESCRIPTION,
     MODE_AUTOCAST,
@@ -100,6 +107,10 @@ __all__ = [
     "CaptureCalled",
     "CaptureRequested",
     "CaptureSettled",
+    "CheckpointEntered",
+    "CheckpointLeft",
+    "CheckpointUnpacked",
+    "CheckpointUnwitnessed",
     "ClassDescribed",
     "ClosedBy",
     "CodeSeen",
@@ -161,6 +172,7 @@ __all__ = [
     "ThreadCalled",
     "TransformKept",
     "Trigger",
+    "Unwitnessed",
     "Value",
     "ValueOverwritten",
     "ValueReread",

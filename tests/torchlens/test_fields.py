@@ -83,7 +83,8 @@ FIELDS: dict[str, str] = {
         total_macs_forward flops_by_op_type unknown_flop_ops compute_coverage total_activation_memory
         saved_activation_memory total_param_memory total_autograd_memory saved_gradient_memory autograd
         backward capture_backward has_backward_pass backward_ready inference_only health
-        as_of called_from check_metadata_invariants cleanup environment error events failure find_sites
+        as_of called_from check_metadata_invariants checkpoint_invocation_witness
+        cleanup environment error events failure find_sites
         fingerprint is_cleaned_up is_partial journal journal_path name num_param_tensors_frozen
         num_param_tensors_trainable opened options save_request status stop_after summary tags to_pandas
         written_by
@@ -174,7 +175,6 @@ LATER: dict[str, dict[str, str]] = {
     },
     "trace": {
         "recipe": "there are no edits",
-        "checkpoint_invocation_witness": "checkpoints are not told apart",
     },
     "op.autograd": {"derived_grad": "only other backends have it"},
     "trace.autograd": {
@@ -333,7 +333,10 @@ def test_a_trace_read_from_its_journal_agrees_in_all_that_is_not_live(
 
 
 NONE_HERE = frozenset(
-    ("random_seed", "halt_reason", "total_autograd_memory", "error", "failure", "name", "stop_after", "journal_path")
+    """
+    random_seed halt_reason total_autograd_memory error failure name stop_after journal_path
+    checkpoint_invocation_witness
+    """.split()
 )
 """What does not apply to a plain capture in memory."""
 

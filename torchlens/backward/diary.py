@@ -21,7 +21,10 @@ from torch import Tensor
 
 from journal import Journal
 from journal.events import (
+    CheckpointUnpacked,
+    CheckpointUnwitnessed,
     EngineEntered,
+    Event,
     Frame,
     GraphNode,
     NodesFound,
@@ -41,11 +44,13 @@ from torchlens.backward.keeping import Keep, Waiting, in_memory, in_stream, keep
 from torchlens.backward.making import made_by
 from torchlens.backward.policy import NOTHING, Policy
 from torchlens.backward.walking import Edge, Edges, Walk, kind_of
+from torchlens.capture.checkpoints import Evidence
 from torchlens.errors import BackwardRefused, TorchLensError, message_of
 
 __all__ = ["Diary", "EngineRequest", "ForwardLeft", "VerbRequest"]
 
 FOUND: Final = NodesFound.type_id
+UNPACKED: Final = CheckpointUnpacked.type_id
 
 NODES_TOGETHER: Final = 1024
 """Nodes that one event tells of."""
@@ -66,6 +71,7 @@ class ForwardLeft:
         parameters: The parameters, by number.
         leaves: Other leaves that the forward met, with their value numbers.
         held: Tensors that have no stored bytes, by payload number.
+        evidence: What tells when something is unpacked that was packed in a checkpoint of the forward.
     """
 
     journal: Journal
@@ -76,6 +82,7 @@ class ForwardLeft:
     parameters: Sequence[ref[Tensor]]
     leaves: Sequence[tuple[ref[Tensor], int]]
     held: dict[int, Tensor]
+    evidence: Evidence
 
 
 @attrs.frozen(eq=False)
@@ -131,6 +138,8 @@ class Diary:
         self._parameters: dict[int, int] | None = None
         self._leaves = {number: held for held, number in capture.leaves}
         self._writer: StreamWriter | None = None
+        self._is_matched = True  # whether all that was unpacked was so in a pass
+        capture.evidence.go_on_with(self)
         if is_standing:
             tasks, here = self.tasks, ref(self)
             for node, number in capture.nodes.items():
@@ -382,6 +391,30 @@ class Diary:
             self.number(found)
             tape.told.update([self.nodes[each] for each in found])
             self._tell_and_hook(opened, found, walk)
+
+    def unpacked(self, token: int) -> None:
+        """What a checkpoint of the forward packed is asked for. Outside the engine that is no backward's doing."""
+        task = compat.running_task()
+        if task == -1 or not self.is_armed:
+            return
+        number = self.nodes.get(compat.running_node())
+        tape = self.tasks.get(task)
+        if tape is None and number is not None:  # asked for by a hook before ours
+            tape = self.entered(task, number)
+        if tape is not None:
+            tape.pending.append((UNPACKED, monotonic_ns(), token, tape.number, number))
+            if len(tape.pending) >= tape.chunk:
+                tape.flush()
+        elif self._is_matched:
+            self._is_matched = False
+            self._note(CheckpointUnwitnessed(reason="unmatched_backward"))
+
+    def _note(self, event: Event) -> None:
+        """Append an event that belongs to no pass."""
+        with self.lock:
+            self._writing().append(event)
+            if not self.passes:
+                self._end()
 
     def drained(self, number: int, task: int) -> None:
         """The engine tells that a run is over."""

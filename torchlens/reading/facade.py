@@ -457,6 +457,11 @@ class Trace(View):
     total_autograd_memory = Field[Bytes | None](
         "What autograd kept for the backward, each memory once; None where that was not asked.", Bytes
     )
+    checkpoint_invocation_witness = Field[dict[str, Any] | None](
+        "The activation checkpoints of the forward that were witnessed, evidence of each, and how far that goes; None "
+        "where there is neither a checkpoint nor a backward pass.",
+        lambda told: witness_of(told),
+    )
 
     @property
     def fingerprint(self) -> str:
@@ -820,3 +825,13 @@ class OpRecords:
 def counted(told: dict[str, int]) -> dict[str, int]:
     """What is told of one layer type, FLOPs as such."""
     return {name: Flops(number) if name in ("forward", "backward") else number for name, number in told.items()}
+
+
+def witness_of(told: dict[str, Any]) -> dict[str, Any]:
+    """The summary of checkpoints, with lists that the reader may change."""
+    tokens = {number: {name: listed(value) for name, value in one.items()} for number, one in told["tokens"].items()}
+    return {name: listed(value) for name, value in told.items()} | {"tokens": tokens}
+
+
+def listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

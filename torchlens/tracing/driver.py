@@ -45,9 +45,11 @@ from projections.selector import Selector
 from torchlens import collector, compat, turns
 from torchlens.backward.diary import ForwardLeft
 from torchlens.backward.triggers import Backwards
+from torchlens.capture import checkpoints as checkpointing
 from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
 from torchlens.capture.changing import ChangingKeeper
+from torchlens.capture.checkpoints import Checkpoints, Evidence
 from torchlens.capture.handlers import Handlers
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
@@ -109,6 +111,7 @@ _kept_on = 0
 def _in_forked_child() -> None:
     """A child forked while a capture ran in another thread has neither that thread nor its capture."""
     turns.leave_child()
+    checkpointing.leave_child()
     wrap.leave_child(keep_wrappers=bool(_kept_on))
 
 
@@ -205,11 +208,12 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     captured = Captured(writer.stream, handles)
     of_inputs = 0
     _tell_source(recorder, described, request)
+    checkpoints = Checkpoints(recorder)
     with seeded(options.random_seed), torch.no_grad() if options.inference_only else contextlib.nullcontext():
         with compat.NoTorchFunction():
             args, kwargs, parameters = copied(request.args, request.kwargs)
             paths = argument_names(_forward_of(request), len(args))
-        with _watched(request, described, recorder) as watched:
+        with _watched(request, described, recorder, checkpoints) as watched:
             try:
                 with compat.NoTorchFunction():
                     _take_inputs(recorder, request, args, kwargs, paths, parameters)
@@ -247,6 +251,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             except BaseException as error:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
+            checkpoints.tell_end()
             handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
             if options.optimizer is not None:
                 recorder.note(_stepped(options.optimizer, recorder.parameters))
@@ -255,7 +260,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
         for event in saved_for_backward(recorder.nodes, recorder.first_node):
             writer.append(event)
     _settle(journal, writer, recorder, plan, captured)
-    captured.backwards = _backwards(journal, writer.stream, recorder, handles, request)
+    captured.backwards = _backwards(journal, writer.stream, recorder, handles, request, checkpoints.evidence)
     if options.backward_ready:
         returned = (tensor.requires_grad for _, tensor in leaves(captured.output, deep=True))
         captured.has_graph = len(recorder.nodes) > of_inputs or any(returned)
@@ -266,7 +271,14 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     return captured
 
 
-def _backwards(journal: Journal, stream: StreamId, recorder: Recorder, handles: Handles, request: Request) -> Backwards:
+def _backwards(
+    journal: Journal,
+    stream: StreamId,
+    recorder: Recorder,
+    handles: Handles,
+    request: Request,
+    evidence: Evidence,
+) -> Backwards:
     """What will record the backward passes of a capture whose forward has ended."""
     options = request.options
     left = ForwardLeft(
@@ -278,6 +290,7 @@ def _backwards(journal: Journal, stream: StreamId, recorder: Recorder, handles: 
         handles.parameters,
         recorder.leaves,
         handles.copies,
+        evidence,
     )
     without = None
     if options.inference_only:
@@ -411,7 +424,9 @@ def _tell_way(recorder: Recorder, error: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def _watched(request: Request, described: DescribedModel, recorder: Recorder) -> Iterator[Instrumented]:
+def _watched(
+    request: Request, described: DescribedModel, recorder: Recorder, checkpoints: Checkpoints
+) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
     sweep, handlers, starts = Sweep(), Handlers(), turns.Starts()
@@ -438,6 +453,7 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
             sweep.over_function(vars(request.model), "fn")
         instrumented.install()
         handlers.install()
+        checkpoints.install()
         starts.install()
         yield instrumented
     finally:
@@ -455,6 +471,7 @@ def _watched(request: Request, described: DescribedModel, recorder: Recorder) ->
         steps = (
             functools.partial(wrap.listen, None),
             starts.restore,
+            checkpoints.restore,
             handlers.restore,
             instrumented.restore,
             sweep.restore,

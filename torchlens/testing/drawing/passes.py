@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from journal.events import (
     At,
     BackwardDispatched,
+    CheckpointUnpacked,
     ClosedBy,
     EngineEntered,
     Event,
@@ -55,6 +56,7 @@ class Building(Protocol):
     shapes: list[tuple[int, ...]]
     num_parameters: int
     num_nodes: int
+    num_tokens: int
     node_of: dict[int, tuple[int, int]]  # node and output, by value that a call gave
     inputs_of: list[tuple[int, ...]]  # by node
     names_of: list[str]  # class by node
@@ -283,6 +285,9 @@ class DrawnPasses:
             fails = nests and not self.run(opened, depth + 1) and building.chance()  # else it is caught there
             if fails or place == fails_at:
                 return ran, key
+            if building.num_tokens and building.chance():
+                token, number = building.pick(range(building.num_tokens)), self.numbers[key]
+                building.add(CheckpointUnpacked(token=token, pass_number=opened.number, node=number))
             if building.draw(st.integers(0, 5)) == 0:
                 self.observe(opened, key, "input", 0)
             self.sequence += 2 * opened.creates

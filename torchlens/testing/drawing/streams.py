@@ -29,6 +29,10 @@ from journal.events import (
     CaptureCalled,
     CaptureRequested,
     CaptureSettled,
+    CheckpointEntered,
+    CheckpointLeft,
+    CheckpointUnpacked,
+    CheckpointUnwitnessed,
     ClassDescribed,
     CodeSeen,
     ConstantSeen,
@@ -63,6 +67,7 @@ from journal.events import (
     StreamOpened,
     ThreadCalled,
     TransformKept,
+    Unwitnessed,
     ValueOverwritten,
     ValueReread,
 )
@@ -99,6 +104,7 @@ def branched(parent: int | None, at: int | None, label: str | None = None) -> St
 Ending = Literal["returned", "halted", "aborted", "raised", "interrupted", "unfinished"]
 ENDINGS: tuple[Ending, ...] = typing.get_args(Ending)
 OWNERS: tuple[Owner, ...] = typing.get_args(Owner)
+UNWITNESSED: tuple[Unwitnessed, ...] = typing.get_args(Unwitnessed)
 
 # name, import path, number of tensor arguments, number of results, writes its first argument
 FUNCTIONS: tuple[tuple[str, str, int, int, bool], ...] = (
@@ -142,6 +148,10 @@ class Building:
     verifies: bool = False  # operators are counted
     num_operators: int = 0
     keeps: bool = False  # arguments and generator states are kept
+    checkpoints: bool = False  # it enters some
+    num_tokens: int = 0
+    open_tokens: list[int] = attrs.Factory(list)
+    unwitnessed: set[Unwitnessed] = attrs.Factory(set)
     is_settled: bool = False
     must_settle: bool = False
 
@@ -443,10 +453,36 @@ class Building:
         elif what == "assign" and self.buffers:
             source = Value(self.pick(range(len(self.shapes))))
             self.write_buffer(self.pick(range(len(self.buffers))), "reassign", source)
+        elif what == "call" and self.checkpoints and self.chance():
+            self.checkpoint()
         else:
             self.call()
             if self.verifies:
                 self.dispatch()
+
+    def checkpoint(self) -> None:
+        """A checkpoint is entered or left, something is unpacked in a run of the engine, or was not witnessed."""
+        what = self.pick(("enter", "enter", "leave", "unpack", "miss"))
+        if what == "leave" and self.open_tokens:
+            self.leave_checkpoint()
+        elif what == "unpack" and self.num_tokens:
+            node = self.pick((None, *range(self.num_nodes)))
+            self.add(CheckpointUnpacked(token=self.pick(range(self.num_tokens)), pass_number=None, node=node))
+        elif what == "miss":
+            self.miss_checkpoint()
+        else:
+            self.add(CheckpointEntered(token=self.num_tokens))
+            self.open_tokens.append(self.num_tokens)
+            self.num_tokens += 1
+
+    def leave_checkpoint(self) -> None:
+        self.add(CheckpointLeft(token=self.open_tokens.pop(), num_packed=self.pick(range(3))))
+
+    def miss_checkpoint(self) -> None:
+        reason = self.pick(UNWITNESSED)
+        if reason not in self.unwitnessed:
+            self.unwitnessed.add(reason)
+            self.add(CheckpointUnwitnessed(reason=reason))
 
     def operator(self) -> int:
         """An operator, often one that ran before."""
@@ -536,6 +572,8 @@ class Building:
                 self.add(ForwardRaised(exception="builtins.ValueError", message="no"))
             else:
                 self.add(ForwardInterrupted(exception="builtins.KeyboardInterrupt"))
+        while self.open_tokens and ending != "interrupted":
+            self.leave_checkpoint()
         if self.num_parameters and self.chance():
             self.add(OptimizerGiven(class_qualname="torch.optim.SGD", parameters=tuple(range(self.num_parameters))))
         late = sorted(set(range(len(self.shapes))) - self.kept)[:2]
@@ -585,7 +623,7 @@ def capture_streams(
         backward: True for captures that settle and go on with backward passes, False for none of these; by default
             some do.
     """
-    does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps")}
+    does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps", "checkpoints")}
     building = Building(draw, **does, must_settle=backward is True)
     building.add(opened())
     asked = (("measure_autograd_memory", True),) if draw(st.booleans()) else ()
