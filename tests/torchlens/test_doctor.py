@@ -15,6 +15,7 @@ import torch
 import torchlens as tl
 from tests.programs import ROOT, run
 from tests.torchlens.command import printed
+from torchlens import compat
 from torchlens.cli import main
 from torchlens.report import environment
 from torchlens.report.environment import CAPABILITIES, Doctor, Probe, filesystem, is_there
@@ -85,7 +86,7 @@ def private_words() -> set[str]:
 OF_OBJECTS: Final = frozenset(
     "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _modules _parameters"
     " _state_dict_hooks _load_state_dict_pre_hooks _compiled_call_impl _orig_mod _torchdynamo_orig_callable"
-    " _sequence_nr _input_metadata _raw_saved_ _qualified_op_name".split()
+    " _sequence_nr _input_metadata _raw_saved_ _qualified_op_name _user_hooks _checkpoint_internal".split()
 )
 """What each module, function, node or operator has itself: there is no name in torch to look for."""
 
@@ -152,22 +153,39 @@ def test_a_private_name_is_found_however_it_is_read(tmp_path: Path) -> None:
     assert private_names_in(file) == {"_version", "_buffers", "_C"}
 
 
+def test_what_a_backward_needs_of_torch_is_told_by_name() -> None:
+    here = tl.report.doctor().capabilities
+    needed = """
+    HAS_CHECKPOINT_HOOK_CLASS HAS_AUTOGRAD_ENGINE_QUEUE_CALLBACK HAS_CURRENT_AUTOGRAD_NODE HAS_GRADIENT_EDGE
+    HAS_NODE_PREHOOK
+    """
+    assert all(here[name] for name in needed.split())
+    assert here["HAS_CHECKPOINT_INTERNAL_HOOK_CLASS"] is (compat.CHECKPOINT_INTERNAL_HOOK is not None)
+
+
+def test_a_name_whose_absence_is_no_lack_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "is_there", lambda path: not path.endswith("_checkpoint_internal_hook"))
+    found = tl.report.doctor()
+    assert found["HAS_CHECKPOINT_INTERNAL_HOOK_CLASS"].status == "skip"
+    assert "HAS_CHECKPOINT_INTERNAL_HOOK_CLASS" not in found.verdict
+
+
 def test_a_missing_name_is_told_with_what_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         environment, "is_there", lambda path: not path.endswith(("_get_sequence_nr", "CheckpointFunction"))
     )
     found = tl.report.doctor()
     assert not found.is_healthy
-    assert found["sequence_number"] == Probe(
+    assert found["HAS_SEQUENCE_NUMBER"] == Probe(
         "capabilities",
-        "sequence_number",
+        "HAS_SEQUENCE_NUMBER",
         "fail",
         "torch has no torch._C._autograd._get_sequence_nr",
         "telling what the forward made unseen",
     )
-    assert found["checkpoint_function"].status == "warn"
-    assert found["checkpoint_function"].detail.endswith("a reentrant checkpoint is one op")
-    assert not found.capabilities["sequence_number"]
+    assert found["HAS_CHECKPOINT_FUNCTION"].status == "warn"
+    assert found["HAS_CHECKPOINT_FUNCTION"].detail.endswith("a reentrant checkpoint is one op")
+    assert not found.capabilities["HAS_SEQUENCE_NUMBER"]
     assert main(["doctor"]) == 1
 
 

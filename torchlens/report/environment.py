@@ -54,92 +54,116 @@ class Capability(NamedTuple):
     paths: tuple[str, ...]  # where it may be; one of them is enough
     serves: str  # what depends on it
     without: str | None = None  # what happens without; None where nothing can be captured then
+    is_lack: bool = True  # whether anything is less without
 
 
 CAPABILITIES: Final = (
     # wrapping
-    Capability("variable_functions", ("torch._C._VariableFunctions",), "wrapping the functions of torch"),
-    Capability("variable_function_module", ("torch._VF",), "wrapping what recurrent layers call"),
-    Capability("tensor_base", ("torch._C.TensorBase",), "wrapping the methods of tensors"),
-    Capability("script_method", ("torch._C.ScriptMethod",), "telling scripted methods"),
-    Capability("op_packet", ("torch._ops.OpOverloadPacket",), "wrapping torch.ops"),
-    Capability("op_overload", ("torch._ops.OpOverload",), "wrapping torch.ops"),
-    Capability("op_namespace", ("torch._ops._OpNamespace",), "wrapping torch.ops"),
-    Capability("op_schema", ("torch.ops.aten.add_.Tensor._schema.is_mutable",), "telling which operators write"),
-    Capability("script_builtins", ("torch.jit._builtins._get_builtin_table",), "scripting while functions are wrapped"),
-    Capability("device_constructors", ("torch.utils._device._device_constructors",), "device contexts after a capture"),
+    Capability("HAS_VARIABLE_FUNCTIONS", ("torch._C._VariableFunctions",), "wrapping the functions of torch"),
+    Capability("HAS_VARIABLE_FUNCTION_MODULE", ("torch._VF",), "wrapping what recurrent layers call"),
+    Capability("HAS_TENSOR_BASE", ("torch._C.TensorBase",), "wrapping the methods of tensors"),
+    Capability("HAS_SCRIPT_METHOD", ("torch._C.ScriptMethod",), "telling scripted methods"),
+    Capability("HAS_OP_PACKET", ("torch._ops.OpOverloadPacket",), "wrapping torch.ops"),
+    Capability("HAS_OP_OVERLOAD", ("torch._ops.OpOverload",), "wrapping torch.ops"),
+    Capability("HAS_OP_NAMESPACE", ("torch._ops._OpNamespace",), "wrapping torch.ops"),
+    Capability("HAS_OP_SCHEMA", ("torch.ops.aten.add_.Tensor._schema.is_mutable",), "telling which operators write"),
+    Capability(
+        "HAS_SCRIPT_BUILTINS", ("torch.jit._builtins._get_builtin_table",), "scripting while functions are wrapped"
+    ),
+    Capability(
+        "HAS_DEVICE_CONSTRUCTORS", ("torch.utils._device._device_constructors",), "device contexts after a capture"
+    ),
     # modules
-    Capability("module_call", ("torch.nn.Module._call_impl",), "telling module calls"),
+    Capability("HAS_MODULE_CALL", ("torch.nn.Module._call_impl",), "telling module calls"),
     *(
         Capability(
-            f"global_{kind}_hooks", (f"torch.nn.modules.module._global_{kind}_hooks",), "running the user's hooks"
+            f"HAS_GLOBAL_{kind.upper()}_HOOKS",
+            (f"torch.nn.modules.module._global_{kind}_hooks",),
+            "running the user's hooks",
         )
         for kind in ("forward", "forward_pre", "backward", "backward_pre")
     ),
-    Capability("tracing_state", ("torch._C._get_tracing_state",), "leaving torch.jit.trace alone"),
+    Capability("HAS_TRACING_STATE", ("torch._C._get_tracing_state",), "leaving torch.jit.trace alone"),
     Capability(
-        "backward_hook_function",
+        "HAS_BACKWARD_HOOK_FUNCTION",
         ("torch.nn.modules._functions.BackwardHookFunction",),
         "modules with full backward hooks",
         without="the Function that torch puts around them is recorded as an op",
     ),
     # tensors
-    Capability("tensor_version", ("torch.Tensor._version",), "seeing writes in place"),
-    Capability("tensor_is_view", ("torch.Tensor._is_view",), "telling views of parameters"),
-    Capability("storage_identity", ("torch.UntypedStorage._cdata",), "telling which tensors share memory"),
-    Capability("sparse_values", ("torch.Tensor._values",), "looking for NaN in sparse tensors"),
-    Capability("rebuild_tensor", ("torch._tensor._rebuild_from_type_v2",), "copying tensors that have attributes"),
-    Capability("make_subclass", ("torch.Tensor._make_subclass",), "knowing a tensor that gets another class"),
-    Capability("negative_view", ("torch._neg_view",), "copying inputs that are negative views"),
+    Capability("HAS_TENSOR_VERSION", ("torch.Tensor._version",), "seeing writes in place"),
+    Capability("HAS_TENSOR_IS_VIEW", ("torch.Tensor._is_view",), "telling views of parameters"),
+    Capability("HAS_STORAGE_IDENTITY", ("torch.UntypedStorage._cdata",), "telling which tensors share memory"),
+    Capability("HAS_SPARSE_VALUES", ("torch.Tensor._values",), "looking for NaN in sparse tensors"),
+    Capability("HAS_REBUILD_TENSOR", ("torch._tensor._rebuild_from_type_v2",), "copying tensors that have attributes"),
+    Capability("HAS_MAKE_SUBCLASS", ("torch.Tensor._make_subclass",), "knowing a tensor that gets another class"),
+    Capability("HAS_NEGATIVE_VIEW", ("torch._neg_view",), "copying inputs that are negative views"),
     Capability(
-        "functional_wrapper",
+        "HAS_FUNCTIONAL_WRAPPER",
         ("torch._C._functorch.is_functorch_wrapped_tensor",),
         "keeping out of function transforms",
     ),
-    Capability("batched_tensor", ("torch._C._functorch.is_legacy_batchedtensor",), "keeping out of batched gradients"),
     Capability(
-        "jagged_tensor",
+        "HAS_BATCHED_TENSOR", ("torch._C._functorch.is_legacy_batchedtensor",), "keeping out of batched gradients"
+    ),
+    Capability(
+        "HAS_JAGGED_TENSOR",
         ("torch.nested._internal.nested_tensor.NestedTensor",),
         "nested tensors of the jagged layout",
         without="there are none in this version",
     ),
     # modes and autograd
-    Capability("sequence_number", ("torch._C._autograd._get_sequence_nr",), "telling what the forward made unseen"),
-    Capability("current_node", ("torch._C._current_autograd_node",), "telling which node runs in a backward"),
-    Capability("graph_task", ("torch._C._current_graph_task_id",), "telling runs of the autograd engine apart"),
+    Capability("HAS_SEQUENCE_NUMBER", ("torch._C._autograd._get_sequence_nr",), "telling what the forward made unseen"),
     Capability(
-        "engine_call",
+        "HAS_CURRENT_AUTOGRAD_NODE", ("torch._C._current_autograd_node",), "telling which node runs in a backward"
+    ),
+    Capability("HAS_GRAPH_TASK", ("torch._C._current_graph_task_id",), "telling runs of the autograd engine apart"),
+    Capability(
+        "HAS_ENGINE_CALL",
         ("torch.autograd._engine_run_backward", "torch.autograd.graph._engine_run_backward"),
         "recording plain loss.backward() and torch.autograd.grad",
         without="they are recorded as runs that nothing announced, with save_grads= or backward_ready=True",
     ),
     Capability(
-        "engine_callback",
+        "HAS_AUTOGRAD_ENGINE_QUEUE_CALLBACK",
         ("torch.autograd.Variable._execution_engine.queue_callback",),
         "telling the end of runs of scripted code and C++",
         without="such a run ends with the next thing that is asked of its trace",
     ),
-    Capability("gatherer", ("torch._C._functions.AccumulateGrad",), "telling which leaf a gradient is added to"),
-    Capability("function_node", ("torch._C._FunctionBase",), "telling nodes of Python functions"),
     Capability(
-        "saved_tensor",
+        "HAS_NODE_PREHOOK",
+        ("torch.autograd.graph.Node.register_prehook",),
+        "telling when a node begins, and what arrives",
+    ),
+    Capability(
+        "HAS_GRADIENT_EDGE",
+        ("torch.autograd.graph.get_gradient_edge",),
+        "backward passes that begin or end at a place of the graph",
+        without="there are none",
+    ),
+    Capability("HAS_GATHERER", ("torch._C._functions.AccumulateGrad",), "telling which leaf a gradient is added to"),
+    Capability("HAS_FUNCTION_NODE", ("torch._C._FunctionBase",), "telling nodes of Python functions"),
+    Capability(
+        "HAS_SAVED_TENSOR",
         ("torch._C._autograd.SavedTensor.data",),
         "measuring what autograd keeps",
         without="measure_autograd_memory is refused",
     ),
     Capability(
-        "no_torch_function",
+        "HAS_NO_TORCH_FUNCTION",
         ("torch._C.DisableTorchFunction", "torch._C.DisableTorchFunctionSubclass"),
         "keeping code of tensor subclasses and modes out of the recording",
     ),
     Capability(
-        "dispatch_mode", ("torch.utils._python_dispatch.TorchDispatchMode",), "counting what the dispatcher runs"
+        "HAS_DISPATCH_MODE", ("torch.utils._python_dispatch.TorchDispatchMode",), "counting what the dispatcher runs"
     ),
-    Capability("dispatch_modes", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"),
-    Capability("num_dispatch_modes", ("torch._C._len_torch_dispatch_stack",), "the same"),
+    Capability(
+        "HAS_DISPATCH_MODES", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"
+    ),
+    Capability("HAS_NUM_DISPATCH_MODES", ("torch._C._len_torch_dispatch_stack",), "the same"),
     *(
         Capability(
-            f"{act}_dispatch_mode",
+            f"HAS_{act.upper()}_DISPATCH_MODE",
             (f"torch.utils._python_dispatch._{act}_mode",),
             "verifying a capture whose model makes subclasses of Tensor",
             without="with verify_capture, torch refuses to make them",
@@ -147,22 +171,35 @@ CAPABILITIES: Final = (
         for act in ("pop", "push")
     ),
     Capability(
-        "function_mode_on",
+        "HAS_FUNCTION_MODE_ON",
         ("torch._C._is_torch_function_mode_enabled",),
         "keeping the recording out of the user's function modes",
         without="a mode of the user's may see calls of the recording",
     ),
     Capability(
-        "any_autocast_enabled",
+        "HAS_ANY_AUTOCAST_ENABLED",
         ("torch._C._is_any_autocast_enabled",),
         "the autocast state of ops",
         without="autocast is seen on the GPU alone",
     ),
     Capability(
-        "checkpoint_function",
+        "HAS_CHECKPOINT_FUNCTION",
         ("torch.utils.checkpoint.CheckpointFunction",),
         "looking inside reentrant checkpoints",
         without="a reentrant checkpoint is one op",
+    ),
+    Capability(
+        "HAS_CHECKPOINT_HOOK_CLASS",
+        ("torch.utils.checkpoint._checkpoint_hook",),
+        "witnessing non-reentrant checkpoints",
+        without="no checkpoint has a token, and trace.checkpoint_invocation_witness says so",
+    ),
+    Capability(
+        "HAS_CHECKPOINT_INTERNAL_HOOK_CLASS",
+        ("torch.utils.checkpoint._checkpoint_internal_hook",),
+        "telling that hooks of checkpoints have state of their own",
+        without="they have none in this version, which is as well",
+        is_lack=False,
     ),
 )
 """By what they are for."""
@@ -294,14 +331,15 @@ def version_of(name: str) -> str | None:
 def capabilities(torch: Any) -> Iterator[Probe]:
     if torch is None:
         return
-    for name, paths, serves, without in CAPABILITIES:
+    for name, paths, serves, without, is_lack in CAPABILITIES:
         there = [path for path in paths if is_there(path)]
         if there:
             yield Probe("capabilities", name, "pass", there[0], serves)
         elif without is None:
             yield Probe("capabilities", name, "fail", f"torch has no {paths[0]}", serves)
         else:
-            yield Probe("capabilities", name, "warn", f"torch has no {paths[0]}: {without}", serves)
+            detail = f"torch has no {paths[0]}: {without}"
+            yield Probe("capabilities", name, "warn" if is_lack else "skip", detail, serves)
 
 
 def is_there(path: str) -> bool:
