@@ -186,7 +186,7 @@ class Forward:
     @cached_property
     def texts(self) -> Texts:
         """The text of the functions that were visited."""
-        return Texts(self.source, self.words)
+        return Texts(self.source, self.words) if self.later is None else self.later.texts
 
     @cached_property
     def conditionals_or_refusal(self) -> Conditionals | TorchLensError:

@@ -104,6 +104,7 @@ def read(path: Path) -> None:
         shape, mean = tuple(op.out.shape), op.out.float().mean().item()
         print(f"and returned a tensor of shape {shape}, mean {mean:+.6f}, read from disk.")
     tell_backward(trace)
+    walk(path)
     with tl.open_journal(path) as view:
         report = view.verify()
     stored = f"{report.events:,} events and {report.payload_bytes / 1e6:.1f} MB of payloads"
@@ -125,6 +126,30 @@ def tell_backward(trace: Any) -> None:
     most = sorted(norms, key=norms.__getitem__, reverse=True)[:3]
     if most:
         print("The largest gradients, read from disk:", ", ".join(f"{label} {norms[label]:.3f}" for label in most))
+
+
+def walk(path: Path) -> None:
+    """Through the last softmax or attention, forwards, and to its gradient, then back to where the backward began."""
+    with tl.time_travel(path) as cursor:
+        most = last_kept(cursor.whole)
+        if most is None or not len(cursor.whole.autograd.backward_passes):
+            return
+        cursor.next(tl.label(most.label))
+        print(
+            f"Time travel: at event {cursor.event.at} of {cursor.num_events}, {len(cursor.trace.ops)} ops have run;",
+            end=" ",
+        )
+        print(f"{most.label} changes {len(cursor.changed())} cells and rows.")
+        cursor.next(tl.grad(most.label))
+        fired, all_fired = len(cursor.trace.autograd.grad_fn_calls), len(cursor.whole.autograd.grad_fn_calls)
+        place = cursor.where().place
+        print(f"Its gradient comes at event {cursor.event.at}, when {fired} of {all_fired} nodes have fired;", end=" ")
+        print(f"the forward made it at {Path(place.file).name}:{place.line}.")
+        cursor.previous("pass_opened")
+        increments = sum(len(param.grads) for param in cursor.trace.params)
+        print(
+            f"Back at event {cursor.event.at}, as this backward begins, {increments} parameters have a gradient of it."
+        )
 
 
 def work_of(trace: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from journal.events import GradientObserved, ModuleEntered, NodeFired, OpExecute
 from projections import Projector
 from projections.fold import Folding
 from projections.window import MARKS
-from tests.programs import run
+from tests.programs import ROOT, run
 from torchlens.travel.past import PastTrace
 
 
@@ -138,6 +139,14 @@ def test_names_are_those_of_the_head_also_of_a_layer_with_passes_to_come() -> No
     assert cursor.trace["tanh_1_1:1"].out is not None
     assert cursor.trace.check_metadata_invariants()
     trace.cleanup()
+
+
+def test_a_cursor_and_its_trace_list_what_the_pages_tell(cursor: tl.Cursor, trace: tl.Trace) -> None:
+    page = (ROOT / "docs" / "reference.md").read_text()
+    rows = re.findall(r"^\| `(cursor\.[^|]*)` \|", page, re.MULTILINE)
+    told = {re.sub(r"^(cursor)?\.|\(.*", "", name) for row in rows for name in row.split("`, `")}
+    assert set(dir(cursor)) == told
+    assert set(dir(cursor.trace)) - set(dir(trace)) == {"moment", "num_events", "position", "whole"}
 
 
 # Where an event happened ------------------------------------------------------------------------------

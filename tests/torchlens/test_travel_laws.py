@@ -260,20 +260,51 @@ def test_the_records_hold_together_at_every_event(real: Callable[[], tl.Cursor],
     assert cursor.trace.fingerprint == whole.fingerprint
 
 
-def test_the_changes_of_all_events_together_make_the_records(real: Callable[[], tl.Cursor]) -> None:
-    """Applied one after the other to the cells at some event, they give those at any later one."""
-    cursor = real()
+NAMES = {
+    "ops": "label",
+    "layers": "layer_label",
+    "modules": "address",
+    "module_calls": "call_label",
+    "params": "address",
+    "backward_passes": "pass_index",
+    "grad_fns": "label",
+    "grad_fn_calls": "call_label",
+}
+"""The column that names each record of a table for good."""
+
+
+def changes_make_the_records(cursor: tl.Cursor) -> None:
+    """Rows that came and cells that changed, event by event, are the rows and cells of the end; no cell jumps."""
     cells: dict[tuple[str, str | None, str], Any] = {}
+    came: dict[str, list[str | None]] = {name: [] for name in NAMES}
     cursor.seek(0.0)
     for _ in range(cursor.num_events):
         for change in cursor.step().changed():
-            if change.field is not None:
+            if change.table not in NAMES:
+                continue
+            if change.field is None:
+                assert change.how == "came"
+                came[change.table].append(change.record)
+            else:
+                assert change.how == "changed"
                 key = (change.table, change.record, change.field)
                 assert cells.get(key, change.before) == change.before
+                assert change.before != change.after
                 cells[key] = change.after
     whole = cursor.whole.tables
-    labels = {"ops": "label", "params": "address", "backward_passes": "pass_index", "module_calls": "call_label"}
-    for (table, record, field), value in cells.items():
-        if table in labels:
-            rows = list(map(str, whole.table(table).column(labels[table])))
-            assert whole.table(table).value(field, rows.index(str(record))) == value
+    for name, column in NAMES.items():
+        assert sorted(map(str, came[name])) == sorted(map(str, whole.table(name).column(column)))
+    for (name, record, field), value in cells.items():
+        table = whole.table(name)
+        assert table.value(field, list(map(str, table.column(NAMES[name]))).index(str(record))) == value
+
+
+def test_the_changes_of_all_events_together_make_the_records(real: Callable[[], tl.Cursor]) -> None:
+    changes_make_the_records(real())
+
+
+@given(capture_streams())
+@settings(deadline=None, max_examples=15)
+def test_the_same_of_made_up_captures(events: list[Event]) -> None:
+    with over(events) as cursor:
+        changes_make_the_records(cursor)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from numbers import Integral, Real
 from types import TracebackType
@@ -43,6 +44,9 @@ LAST: Final = -1
 NOT_YET: Final = frozenset(("gradient_sites_unavailable",))
 """Codes with which a selector is refused by a capture that has not come so far."""
 
+INSIDE: Final = frozenset(("go", "happened", "number_of", "on", "past", "shown", "to_last", "view"))
+"""Names of a cursor that are for other parts of the package, and in no ``dir``."""
+
 
 class Cursor:
     """A place in a capture, and the capture as it stood there.
@@ -60,7 +64,8 @@ class Cursor:
         self.whole: Final = whole
         self.position = 0
         self.view: Final = view
-        self.shown: tuple[int, PastTrace] | None = None  # the last past trace, and how many events there were
+        # The last past traces, with how many events there were then.
+        self.shown: deque[tuple[int, PastTrace]] = deque(maxlen=2)
 
     # -- where it is
 
@@ -74,15 +79,22 @@ class Cursor:
         """The last event that has happened, with ``at``, ``seq`` and ``time_ns``; None before the first one."""
         if self.position == 0:
             return None
-        return next(self.whole.events(self.position - 1, self.position))
+        return next(self.whole.events(self.position - 1, self.position), None)
 
     @property
     def trace(self) -> PastTrace:
         """The capture as it stood here, with all that a trace has, named as at the head of the stream."""
+        return self.past(self.position)
+
+    def past(self, position: int) -> PastTrace:
+        """The capture as it stood at a position. The last two are kept: who steps looks at neighbours."""
         count = self.num_events
-        if self.shown is None or self.shown[0] != count or self.shown[1].position != self.position:
-            self.shown = (count, PastTrace(self.whole, self.position))
-        return self.shown[1]
+        for known, shown in self.shown:
+            if (known, shown.position) == (count, position):
+                return shown
+        made = PastTrace(self.whole, position)
+        self.shown.append((count, made))
+        return made
 
     def where(self) -> Whereabouts:
         """Where the event happened: ``place`` in the source with its text, ``modules``, ``backward_pass``, ``node``.
@@ -102,8 +114,8 @@ class Cursor:
             IndexOutOfRange: ``cursor_before_first``, where no event has happened.
         """
         event = self.happened("changed")
-        before = PastTrace(self.whole, self.position - 1)
-        return changes(event.at, event.event.event_name, before.tables, self.trace.tables)
+        before, after = self.past(self.position - 1), self.past(self.position)
+        return changes(event.at, event.event.event_name, before.tables, after.tables)
 
     def happened(self, asked: str) -> Stamped:
         """The event that the cursor stands on."""
@@ -310,6 +322,10 @@ class Cursor:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+    def __dir__(self) -> list[str]:
+        public = {"position", "whole", *(name for name in dir(type(self)) if not name.startswith("_"))}
+        return sorted(public - INSIDE)
 
     def __repr__(self) -> str:
         if self.whole.is_cleaned_up:

@@ -105,7 +105,7 @@ class PastTrace(Trace):
         """Nothing: a trace in the past holds neither tensors nor a journal of its own."""
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), "num_events"} - {"named"})
+        return sorted({*super().__dir__(), "num_events", "position", "whole"} - {"named", "projector"})
 
     def __repr__(self) -> str:
         if self.is_cleaned_up:
