@@ -196,7 +196,6 @@ class Diary:
         assert self.machines[number].state is PassState.OPEN
         assert event.node is None or event.node in self.told
         assert event.node is None or not event.is_elsewhere
-        assert (number, event.node) not in self.fired
 
     def journal(self, event: PassJournaled) -> None:
         number = event.pass_number

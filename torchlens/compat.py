@@ -95,6 +95,40 @@ pop_mode: Final[Any] = getattr(torch.utils._python_dispatch, "_pop_mode", None)
 push_mode: Final[Any] = getattr(torch.utils._python_dispatch, "_push_mode", None)
 
 
+num_modes: Final[Callable[[], int]] = torch._C._len_torch_dispatch_stack
+put_mode: Final[Callable[[Any], None]] = torch._C._push_on_torch_dispatch_stack
+"""Puts a dispatch mode on, without what its ``__enter__`` notes for torch's compiler."""
+
+_take_mode: Final[Callable[[Any], Any]] = torch._C._pop_torch_dispatch_stack
+
+
+def take_mode(mode: Any) -> None:
+    """Take a dispatch mode off, if it is on, from below those that were put on above it."""
+    while any(on is mode for on in dispatch_modes()):
+        above: list[Any] = []
+        while (taken := _take_mode(None)) is not mode:
+            above.append(taken)
+        for each in reversed(above):
+            put_mode(each)
+
+
+@contextlib.contextmanager
+def without_modes() -> Iterator[None]:
+    """Take every dispatch mode off."""
+    taken: list[Any] = []
+    try:
+        while num_modes():
+            taken.append(_take_mode(None))
+        yield
+    finally:
+        while taken:
+            put_mode(taken.pop())
+
+
+NoDispatch: Final[Callable[[], contextlib.AbstractContextManager[None]]] = torch._C._DisableTorchDispatch
+"""Context in which neither a dispatch mode nor a tensor subclass is asked what an operator does."""
+
+
 @contextlib.contextmanager
 def without_mode(mode: Any) -> Iterator[None]:
     """Take a dispatch mode off, where it is the innermost one and this version of torch lets it be."""
@@ -358,6 +392,19 @@ def op_writes(op: Any) -> bool:
     """Whether an operator (or, of a packet, any overload) says in its schema that it writes an argument."""
     overloads = [op] if isinstance(op, OP_OVERLOAD) else [getattr(op, name) for name in op.overloads()]
     return any(overload._schema.is_mutable for overload in overloads)
+
+
+def arguments_of(op: Any) -> list[tuple[str, bool]] | None:
+    """Name of each argument that an operator takes by place, and whether it takes tensors; None without a schema."""
+    schema = getattr(op, "_schema", None)
+    if schema is None:
+        return None
+    return [(each.name, "Tensor" in str(each.type)) for each in schema.arguments if not each.kwarg_only]
+
+
+def caller_of(op: Any) -> Callable[..., Any]:
+    """What calls an operator with one overload at the least cost."""
+    return op._op if type(op) is OP_OVERLOAD else op
 
 
 def operator_name(op: Any) -> str:

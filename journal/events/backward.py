@@ -81,8 +81,10 @@ class EngineEntered(Event):
 class BackwardDispatched(Event):
     """The dispatcher ran an operator while the engine ran a pass, or for the pass as it opened.
 
-    It precedes the `NodeFired` of the firing during which it ran. Torch makes the gradient of a root that was given
-    none before the engine runs: the operator that made it ran in no node.
+    Where gradients meet, the operator that adds one to those that came before belongs to the node that brought it, and
+    may be told behind the `NodeFired` of its firing; what else runs in a firing precedes that. Torch makes the gradient
+    of a root that was given none before the engine runs: in no node, or in one of the run around this one, of which it
+    is told then.
     """
 
     pass_number: int

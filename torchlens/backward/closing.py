@@ -67,6 +67,7 @@ class Pass:
         "machine",
         "makers",
         "memory",
+        "numbers",
         "opener",
         "parent",
         "sequences",
@@ -92,11 +93,12 @@ class Pass:
         self.task: int | None = None  # the engine's graph task, once it is known
         self.drain_queued = False
         self.entries: frozenset[int] = frozenset()  # the nodes that may be the first to fire
+        self.numbers: dict[Any, int] = {}  # of the nodes that it was told of as it was opened
         self.memory = Memory()
         self.lost: str | None = None  # what kept the rest of it from being recorded
         self.gave: list[Any] = []  # under create_graph, the nodes from which those that it made are reached
         self.sequences = (0, 0)  # under create_graph: the next node's number as it began, and as it ended
-        self.makers: list[tuple[int, Any]] = []  # what ``making.Makers`` noted
+        self.makers: list[tuple[int, Any]] = []  # what ``dispatching.Dispatches`` noted
         self.machine: Machine[PassState] = Machine(PASS, PassState.OPEN, partial(verdict, ref(self)))
 
     @property

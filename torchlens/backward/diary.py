@@ -106,6 +106,7 @@ class EngineRequest:
     create_graph: bool
     accumulates: bool
     is_transient: bool  # its gradients live only while a transform runs
+    made_seeds: Sequence[tuple[Tensor, bool]]  # the gradients that torch made for roots, and whether for a tensor
 
 
 class Diary:
@@ -114,15 +115,17 @@ class Diary:
     Args:
         capture: What its forward left.
         is_standing: Whether the nodes of the forward are hooked from now on, so that no run goes by unnoticed.
+        has_census: Whether each operator of a run that is announced is told.
     """
 
-    def __init__(self, capture: ForwardLeft, *, is_standing: bool) -> None:
+    def __init__(self, capture: ForwardLeft, *, is_standing: bool, has_census: bool = False) -> None:
         self.capture = capture
         self.nodes = capture.nodes
         self.num_op_nodes = len(capture.nodes)
         self._is_large = len(capture.nodes) >= compat.MAX_TOUCHED_NODES
         self.policy: Policy = NOTHING  # of passes that are not asked otherwise
         self.is_standing = is_standing
+        self.has_census = has_census
         self.is_armed = True
         self.refusal: TorchLensError | None = None  # what the next verb raises
         self.tasks: dict[int, Tape] = {}
@@ -194,6 +197,7 @@ class Diary:
             number_of = self.number(found)
             policy = asked.policy or self._policy_within(parent)
             opened = self._begin(asked, policy, request, parent, number_of, opener=opener)
+            opened.numbers = number_of
             opened.entries = frozenset(
                 [number_of[edge[0]] for edge, _ in request.roots if edge is not None and edge[0] in number_of]
             )
@@ -236,7 +240,7 @@ class Diary:
             create_graph=request is not None and request.create_graph,
             accumulates=request is None or request.accumulates,
             is_transient=request is not None and request.is_transient,
-            has_census=False,
+            has_census=self.has_census and request is not None,
         )
         waiting: Waiting = []
         if request is not None and request.is_transient:

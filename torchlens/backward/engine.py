@@ -26,7 +26,8 @@ from torchlens import collector, compat, turns
 from torchlens.backward.closing import Pass
 from torchlens.backward.deep import let_go, roots_of, sweep
 from torchlens.backward.diary import Diary, EngineRequest, VerbRequest
-from torchlens.backward.making import Makers, are_noted, given_nodes
+from torchlens.backward.dispatching import Dispatches, Run, Telling, mode_on, seed_row
+from torchlens.backward.making import given_nodes
 from torchlens.backward.walking import Edge, Walk, own_part
 from torchlens.copying import past_copies
 from torchlens.errors import BackwardRefused
@@ -145,8 +146,13 @@ def _run(original: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) ->
         if not bracket.belonging:
             return original(roots, *args, **kwargs)
         _here.outside.append(outside)
-        with bracket.noting():
+        try:
+            if bracket.puts_on is not None:
+                compat.put_mode(bracket.puts_on)
             result = original(roots, *args, **kwargs)
+        finally:  # an interrupt may come right here
+            if bracket.dispatches is not None:
+                bracket.stop_dispatches(bracket.dispatches)
         del _here.outside[depth:]
         bracket.returned(result)
     except BaseException as error:  # of the engine, or an interrupt at any moment, before the run and after it, too
@@ -164,7 +170,10 @@ class _Bracket:
         self.belonging: list[Diary] = []  # those that it belongs to, whose passes it closes, however far they came
         self.opened: list[tuple[Diary, Pass, list[Any]]] = []
         self.request: EngineRequest | None = None
-        self.makers: Makers | None = None
+        self.dispatches: Dispatches | None = None  # where it tells or notes operators
+        self.puts_on: Dispatches | None = None  # the same, where no run around it has put one on
+        self.run = Run(())
+        self.makers: list[tuple[int, Any]] | None = None
 
     # -- before
 
@@ -198,8 +207,7 @@ class _Bracket:
                 diary.roots += tensors
             self.request = request = requested(roots, edges, args, kwargs, caller, walk)
             self._open_each(belonging, diaries, own, parents, walk, request, asked)
-            if request.create_graph and not are_noted():
-                self.makers = Makers()
+            self._start_dispatches(diaries, outside)
 
     def _open_each(
         self,
@@ -231,8 +239,44 @@ class _Bracket:
             if diary is not None and diary.is_armed:
                 diary.failed(error)
 
-    def noting(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.makers is None else self.makers
+    def _start_dispatches(self, diaries: Sequence[Diary], outside: int) -> None:
+        """Have operators told and noted, by the mode of a run around this one or by one of its own."""
+        request = self.request
+        told = [(diary, made) for diary, made, _ in self.opened if diary.has_census]
+        around = mode_on()
+        notes = request is not None and request.create_graph and (around is None or around.makers is None)
+        if request is None or not (told or notes or (around is not None and around.is_telling)):
+            return
+        self.dispatches = dispatches = around or Dispatches()
+        for diary, made in told:
+            if around is None or not around.tells(diary, outside):
+                made.tape.pending += [seed_row(made.number, *seed) for seed in request.made_seeds]
+        self.run = Run(tuple([self._telling(diary, made, diaries) for diary, made in told]))
+        dispatches.begin(self.run)
+        if notes:
+            self.makers = dispatches.makers = []
+        self.puts_on = dispatches if around is None else None
+
+    def _telling(self, diary: Diary, made: Pass, diaries: Sequence[Diary]) -> Telling:
+        passes = [other.numbers for _, other, _ in self.opened if other is not made]
+        is_made = made_by_any([other for other in diaries if other is not diary])
+        tape = made.tape
+        return Telling(
+            diary=diary,
+            number=made.number,
+            pending=tape.pending,
+            chunk=tape.chunk,
+            flush=tape.flush,
+            numbers=made.numbers,
+            is_others=lambda node: any(node in numbers for numbers in passes) or is_made(node),
+        )
+
+    def stop_dispatches(self, dispatches: Dispatches) -> None:
+        dispatches.end(self.run)
+        if self.makers is not None:
+            dispatches.makers = None
+        if self.puts_on is not None:
+            compat.take_mode(dispatches)
 
     # -- after
 
@@ -254,7 +298,7 @@ class _Bracket:
                 for made in reversed([each for each in diary.passes.values() if each.opener is self.name]):
                     if made.tape.sequences is not None:
                         made.sequences = (made.sequences[0], compat.sequence_number())
-                        made.makers = [] if self.makers is None else self.makers.entries
+                        made.makers = self.makers or []
                     if made.is_open:
                         diary.close(made, step, error)
 
@@ -318,9 +362,12 @@ def requested(
     accumulates = bool(kwargs.get("accumulate_grad", True))
     given = compat.given_seeds(caller)
     told: list[Any] = []
+    made_seeds: list[tuple[Tensor, bool]] = []
     for place, seed in enumerate(seeds or ()):
         is_given = given is None or (place < len(given) and given[place] is not None)
         told.append(like_of(seed) if is_given and isinstance(seed, Tensor) else None)
+        if not is_given and isinstance(seed, Tensor):
+            made_seeds.append((seed, isinstance(roots[place], Tensor)))
     gatherers = {id(compat.leaf_of(node)): node for node in walk.edges} if inputs else {}
     tensors = [each for each in (*roots, *(seeds or ())) if isinstance(each, Tensor)]
     ends = [endpoint(each, gatherers) for each in inputs or ()]
@@ -333,6 +380,7 @@ def requested(
         create_graph=bool(create_graph),
         accumulates=accumulates,
         is_transient=any(map(compat.is_transient, tensors)),
+        made_seeds=made_seeds,
     )
 
 

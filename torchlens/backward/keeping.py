@@ -1,11 +1,13 @@
 """How a backward pass keeps a gradient: as a copy in memory, or as bytes of the stream.
 
 Rule   the hook that keeps one runs in the engine: what is on a device is copied there, and waits until the run is over.
+       No dispatch mode hears of the copies, the user's no more than our own.
 Not    which gradients are kept (policy.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, MutableMapping
 from typing import TypeAlias
 
@@ -36,7 +38,7 @@ def in_memory(writer: StreamWriter, held: MutableMapping[int, Tensor]) -> Keep:
         held[number] = copy
         return (number, 0, None)
 
-    return keep
+    return unheard(keep)
 
 
 def in_stream(writer: StreamWriter, held: dict[int, Tensor], waiting: Waiting) -> Keep:
@@ -49,15 +51,32 @@ def in_stream(writer: StreamWriter, held: dict[int, Tensor], waiting: Waiting) -
             return None
         return copies.keep(compat.detach(gradient), own=False)[0]
 
-    return keep
+    return unheard(keep)
 
 
 def keep_waiting(writer: StreamWriter, held: dict[int, Tensor], waiting: Waiting) -> None:
     """Store the gradients that have waited, and tell of each."""
     copies = Copies(writer.reserve, writer.store, held)
     for at, gradient in waiting:
-        writer.append(GradientKept(of=At(at), payload=copies.keep(gradient, own=True)[0]))
+        with unheard_by_modes(gradient):
+            payload = copies.keep(gradient, own=True)[0]
+        writer.append(GradientKept(of=At(at), payload=payload))
     waiting.clear()
+
+
+def unheard(keep: Keep) -> Keep:
+    """Keep in the same way, with no dispatch mode on."""
+
+    def keep_unheard(gradient: Tensor) -> PayloadRef | None:
+        with unheard_by_modes(gradient):
+            return keep(gradient)
+
+    return keep_unheard
+
+
+def unheard_by_modes(gradient: Tensor) -> contextlib.AbstractContextManager[None]:
+    """No dispatch mode is on; a subclass that says itself what operators do is still asked."""
+    return compat.NoDispatch() if type(gradient) is Tensor else compat.without_modes()
 
 
 def nothing_kept(gradient: Tensor) -> None:

@@ -1,9 +1,10 @@
 """Nodes that the engine makes while it runs under ``create_graph``, and which node made each.
 
-Gives  the events of what a pass made, and a dispatch mode that notes which node ran at each operator.
+Gives  the events of what a pass made.
 Rule   a node with a number between those at the beginning and the end of the run was made in it; one found on the way
        with a lower number hung on a saved tensor alone, and is only found.
-Not    whose maker a node is: that follows from the windows of firings and from what the mode noted.
+Not    whose maker a node is: that follows from the windows of firings, and from which node ran at each operator
+       (dispatching.py).
 """
 
 from __future__ import annotations
@@ -17,28 +18,7 @@ from journal.events import Event, GraphNode, MakersSeen, NodesFound, NodesMade
 from torchlens import compat
 from torchlens.backward.walking import Edges, Walk
 
-__all__ = ["Made", "Makers", "Numbering", "are_noted", "given_nodes", "made_by"]
-
-
-class Makers(compat.QuickMode):
-    """Notes which node runs whenever an operator is called. One is on, however the runs are nested."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entries: list[tuple[int, Any]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        entry = (compat.sequence_number(), compat.running_node())
-        if self.entries and self.entries[-1][1] is entry[1]:
-            self.entries[-1] = entry  # a node belongs to the first entry with a larger number
-        else:
-            self.entries.append(entry)
-        return func(*args, **(kwargs or {}))
-
-
-def are_noted() -> bool:
-    """Whether a run around this one notes its operators already, and those of this one with them."""
-    return any(isinstance(mode, Makers) for mode in compat.dispatch_modes())
+__all__ = ["Made", "Numbering", "given_nodes", "made_by"]
 
 
 class Made(Protocol):

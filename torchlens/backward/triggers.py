@@ -30,16 +30,25 @@ class Backwards:
         capture: What the forward left.
         is_wanted: Whether passes are to be recorded at all.
         is_standing: Whether runs that come past torch's Python code are to be noticed too.
+        has_census: Whether each operator that the engine runs is told.
         without_graph: What kept the forward from making a graph; None where nothing did.
     """
 
-    def __init__(self, capture: ForwardLeft, *, is_wanted: bool, is_standing: bool, without_graph: str | None) -> None:
+    def __init__(
+        self,
+        capture: ForwardLeft,
+        *,
+        is_wanted: bool,
+        is_standing: bool,
+        has_census: bool,
+        without_graph: str | None,
+    ) -> None:
         self.without_graph = without_graph
         self.is_wanted = is_wanted
         self.diary: Diary | None = None
         self.policy_of: Callable[[Any], Policy] = lambda asked: NOTHING  # until ``follow``
         if capture.nodes and is_wanted:
-            self.diary = Diary(capture, is_standing=is_standing)
+            self.diary = Diary(capture, is_standing=is_standing, has_census=has_census)
             engine.arm(self.diary)
 
     def follow(self, policy_of: Callable[[Any], Policy], save_grads: Any) -> None:

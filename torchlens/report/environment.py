@@ -161,6 +161,12 @@ CAPABILITIES: Final = (
         "HAS_DISPATCH_MODES", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"
     ),
     Capability("HAS_NUM_DISPATCH_MODES", ("torch._C._len_torch_dispatch_stack",), "the same"),
+    Capability("HAS_PUT_DISPATCH_MODE", ("torch._C._push_on_torch_dispatch_stack",), "telling what runs in a backward"),
+    Capability("HAS_TAKE_DISPATCH_MODE", ("torch._C._pop_torch_dispatch_stack",), "the same"),
+    Capability("HAS_OP_CALL", ("torch.ops.aten.add_.Tensor._op",), "calling operators on from a dispatch mode"),
+    Capability(
+        "HAS_NO_DISPATCH", ("torch._C._DisableTorchDispatch",), "keeping copies of gradients out of dispatch modes"
+    ),
     *(
         Capability(
             f"HAS_{act.upper()}_DISPATCH_MODE",

@@ -303,6 +303,7 @@ def _backwards(
         left,
         is_wanted=request.follows_backward,
         is_standing=request.follows_every_run,
+        has_census=options.backward_ready is True,
         without_graph=without,
     )
 

@@ -301,6 +301,7 @@ class DrawnPasses:
                     sequence=(first, self.sequence) if opened.creates else None,
                 )
             )
+            self.dispatch(opened, key)  # where gradients meet
         return ran, None
 
     def dispatch(self, opened: Pass, key: Key | None) -> None:
