@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final, TypeVar
 
-from journal.events import PayloadRef
+from journal.events import Figures, PayloadRef
 from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH, NODE_WIDTH, Backward, Like
 from projections.details import item_bytes
 from projections.errors import contradictory
@@ -247,6 +247,11 @@ class Autograd:
                 made[gradient] = payload
         return made
 
+    @cached_property
+    def figures(self) -> dict[int, Figures | None]:
+        """By observed gradient of which statistics were to be taken in place of a payload, these."""
+        return dict(zip(self.state.measured_of, self.state.measured, strict=True))
+
     def gradient_fact(self, gradient: int, place: int) -> int:
         """A number of an observed gradient, as ``GRADIENT_WIDTH`` lists them."""
         return self.state.gradients[gradient * GRADIENT_WIDTH + place]
@@ -296,10 +301,26 @@ class Autograd:
         return self.kept_at(is_input=True)
 
     def kept_at(self, *, is_input: bool) -> dict[int, dict[int, int]]:
+        kept = [gradient for gradient, payload in enumerate(self.payloads) if payload is not None]
+        return self.by_firing(kept, is_input=is_input)
+
+    @cached_property
+    def arrived_measured(self) -> dict[int, dict[int, int]]:
+        """As ``arrived``, those of which statistics were taken."""
+        return self.by_firing(self.figures, is_input=False)
+
+    @cached_property
+    def left_measured(self) -> dict[int, dict[int, int]]:
+        """As ``left``, those of which statistics were taken."""
+        return self.by_firing(self.figures, is_input=True)
+
+    def by_firing(self, gradients: Iterable[int], *, is_input: bool) -> dict[int, dict[int, int]]:
         state, made = self.state, dict[int, dict[int, int]]()
         sides, slots = state.gradients[2::GRADIENT_WIDTH], state.gradients[3::GRADIENT_WIDTH]
-        for gradient, (fire, payload) in enumerate(zip(self.fire_of, self.payloads, strict=True)):
-            if fire != NOWHERE and payload is not None and sides[gradient] == is_input:
+        fire_of = self.fire_of if state.payloads else []
+        for gradient in gradients:
+            fire = fire_of[gradient]
+            if fire != NOWHERE and sides[gradient] == is_input:
                 made.setdefault(fire, {})[slots[gradient]] = gradient
         places = sum([1 + max(found) for found in made.values()])
         if places > SPARSE + SPARSE_EACH * (len(self) + self.num_fires + len(slots)):

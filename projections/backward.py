@@ -18,8 +18,10 @@ import attrs
 from journal.events import (
     BackwardDispatched,
     EngineEntered,
+    Figures,
     GradientKept,
     GradientObserved,
+    GradientStatisticsTaken,
     MakersSeen,
     NodeFired,
     NodesFound,
@@ -32,7 +34,7 @@ from journal.events import (
 )
 from projections.errors import contradictory
 from projections.fold import Fold
-from projections.retention import plain_ref
+from projections.retention import plain_figures, plain_ref
 from projections.split import Moves, appended, first_of, moves, overwritten
 
 NOWHERE: Final = -1
@@ -93,6 +95,8 @@ class Backward:
     like_numbers: dict[Like, int] = first_of("likes")
     kept_of: list[int] = appended()  # an observed gradient
     kept: list[PayloadRef] = appended()  # of the one at the same place
+    measured_of: list[int] = appended()  # an observed gradient
+    measured: list[Figures | None] = appended()  # statistics of the one at the same place
     makers: list[int] = appended(width=2)  # pass, event that tells which node ran when
     dispatched: list[int] = appended("dispatched_ops", width=DISPATCHED_WIDTH)
 
@@ -248,13 +252,25 @@ def gradient_observed(
 
 
 def gradient_kept(backward: Backward, at: int, type_id: int, time_ns: int, of: int, payload: Any) -> None:
-    gradients = backward.gradients
-    count = len(gradients) // GRADIENT_WIDTH
-    place = bisect_left(range(count), of, key=lambda gradient: gradients[gradient * GRADIENT_WIDTH + 4])
-    if place == count or gradients[place * GRADIENT_WIDTH + 4] != of:
-        raise contradictory(f"a gradient is kept that event {of} does not tell of")
+    place = gradient_of(backward, of)
     backward.kept.append(plain_ref(payload))
     backward.kept_of.append(place)
+
+
+def gradient_statistics_taken(backward: Backward, at: int, type_id: int, time_ns: int, of: int, figures: Any) -> None:
+    place = gradient_of(backward, of)
+    backward.measured.append(plain_figures(figures))
+    backward.measured_of.append(place)
+
+
+def gradient_of(backward: Backward, event: int) -> int:
+    """Which observed gradient an event told of."""
+    gradients = backward.gradients
+    count = len(gradients) // GRADIENT_WIDTH
+    place = bisect_left(range(count), event, key=lambda gradient: gradients[gradient * GRADIENT_WIDTH + 4])
+    if place == count or gradients[place * GRADIENT_WIDTH + 4] != event:
+        raise contradictory(f"a gradient is kept that event {event} does not tell of")
+    return place
 
 
 def makers_seen(backward: Backward, at: int, type_id: int, time_ns: int, pass_number: int, _entries: Any) -> None:
@@ -294,7 +310,7 @@ def pass_finalized(backward: Backward, at: int, type_id: int, time_ns: int, pass
 
 BACKWARD: Final = Fold(
     "backward",
-    version=1,
+    version=2,
     initial=Backward,
     handlers={
         PassOpened: pass_opened,
@@ -303,6 +319,7 @@ BACKWARD: Final = Fold(
         NodeFired: node_fired,
         GradientObserved: gradient_observed,
         GradientKept: gradient_kept,
+        GradientStatisticsTaken: gradient_statistics_taken,
         NodesMade: nodes_made,
         MakersSeen: makers_seen,
         BackwardDispatched: backward_dispatched,

@@ -226,6 +226,10 @@ def gradients_and_their_owners_know_each_other(tables: CaptureTables) -> Breache
     """Each gradient is of an op or of a parameter, which counts its own from 0."""
     gradients = tables.gradients
     by_owner: dict[tuple[str, int], list[int]] = {}
+    counts = [
+        kind != "op" or saved
+        for kind, saved in zip(gradients.column("owner_kind"), gradients.column("is_saved"), strict=True)
+    ]
     names = {"op": tables.ops.column("label"), "param": tables.params.column("address")}
     columns = (gradients.column(name) for name in ("owner_kind", "owner", "op_row", "param_row", "ordinal"))
     for row, (kind, owner, op, param, ordinal) in enumerate(zip(*columns, strict=True)):
@@ -240,21 +244,23 @@ def gradients_and_their_owners_know_each_other(tables: CaptureTables) -> Breache
     ):
         rows = [tuple(by_owner.get((kind, row), ())) for row in range(len(table))]
         yield from unequal(table, key, "gradient_rows", rows)
-        yield from unequal(table, key, count, map(len, rows))
+        saved = [sum(picked(counts, found)) for found in rows]
+        yield from unequal(table, key, count, saved)
         shown = table.column("origin_row") if kind == "op" else range(len(rows))
-        yield from unequal(table, key, "has_grad", (bool(found) for found in picked(rows, shown)))
+        yield from unequal(table, key, "has_grad", (bool(found) for found in picked(saved, shown)))
 
 
 def gradients_are_described_at_their_owners(tables: CaptureTables) -> Breaches:
     """An op shows the first of its gradients and the bytes of all, a parameter the last."""
     gradients = tables.gradients
     shapes, dtypes, sizes = (gradients.column(name) for name in ("shape", "dtype", "memory"))
+    kept_sizes = [size if saved else 0 for size, saved in zip(sizes, gradients.column("is_saved"), strict=True)]
     for table, key, place in ((tables.ops, "label", 0), (tables.params, "address", -1)):
         rows = table.column("gradient_rows")
         shown_shapes = (shapes[found[place]] if found else None for found in rows)
         yield from unequal(table, key, "grad_shape", shown_shapes)
         yield from unequal(table, key, "grad_dtype", (dtypes[found[place]] if found else None for found in rows))
-        bytes_of = (sum(picked(sizes, found if place == 0 else found[-1:])) for found in rows)
+        bytes_of = (sum(picked(kept_sizes, found) if place == 0 else picked(sizes, found[-1:])) for found in rows)
         yield from unequal(table, key, "gradient_memory", bytes_of)
     wanted = (item_bytes(dtype, math.prod(shape)) for shape, dtype in zip(shapes, dtypes, strict=True))
     yield from unequal(gradients, "owner", "memory", wanted)
@@ -270,9 +276,10 @@ def outputs_have_no_gradient_of_their_own(tables: CaptureTables) -> Breaches:
     ):
         if is_output and count:
             yield label, "it is an output and has gradients"
-    for owner, op, is_saved in zip(*(gradients.column(n) for n in ("owner", "op_row", "is_saved")), strict=True):
-        if op >= 0 and not is_saved:
-            yield owner, "it has a gradient that was not kept"
+    columns = (gradients.column(n) for n in ("owner", "op_row", "is_saved", "has_stored_stats"))
+    for owner, op, is_saved, is_measured in zip(*columns, strict=True):
+        if op >= 0 and not is_saved and not is_measured:
+            yield owner, "it has a gradient of which nothing was kept"
 
 
 def gradients_stand_in_the_pass_of_their_firing(tables: CaptureTables) -> Breaches:

@@ -399,7 +399,8 @@ def build(source: Source, head: int, states: Sequence[Any], later: Forward | Non
     course = attrs.evolve(course)
     names = Names(words.func_names, graph.opaque.copy())
     constants = (dict(pairs(graph.constants)), without_row(graph))
-    values = (kept.by_value(), kept.made_by_value(), *constants, saved.by_node(), Beside.of(asides))
+    payloads = (kept.by_value(), kept.made_by_value(), kept.measured_by_value())
+    values = (*payloads, *constants, saved.by_node(), Beside.of(asides))
     backward = backward.frozen()
     forward = Forward(
         *(source, head, words, course, rows, calls, names),

@@ -51,7 +51,7 @@ class Passed:
     # -- what is asked
 
     def has_gradient(self, row: int) -> bool:
-        return self.has_passes and self.is_any(self.forward.gradients.of_op.get(self.forward.origin(row), ()))
+        return self.has_passes and self.is_any(self.forward.gradients.saved_of_op.get(self.forward.origin(row), ()))
 
     def has_increment(self, parameter: int) -> bool:
         return self.has_passes and self.is_any(self.forward.gradients.of_param.get(parameter, ()))

@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from journal.errors import TorchLensError
-from journal.events import Frame, PayloadRef, Row, StreamOpened
+from journal.events import Figures, Frame, PayloadRef, Row, StreamOpened
 from projections.arguments import is_tuple, text_of
 from projections.arrivals import Arrivals
 from projections.asides import Asides
@@ -98,6 +98,7 @@ class Forward:
         names: Function names and layer types.
         payloads: Payloads kept after their value's own event, by value.
         transformed: What was made of a value's activation and kept, by value.
+        measured: The statistics that were taken in place of a payload, by value.
         constants: Event of each value that is described by none of a row.
         without_row: Values that stood at no row when they came, each with the event that gave it one.
         saved: What each autograd node kept for the backward, by its number, where that was told.
@@ -121,6 +122,7 @@ class Forward:
         names: Names,
         payloads: dict[int, PayloadRef],
         transformed: dict[int, Transformed],
+        measured: dict[int, Figures | None],
         constants: dict[int, int],
         without_row: dict[int, int],
         saved: Mapping[int, tuple[tuple[int, int, int, int], ...] | None],
@@ -140,6 +142,7 @@ class Forward:
         self.names = names
         self.payloads = payloads
         self.transformed = transformed
+        self.measured = measured
         self.constants = constants
         self.without_row = without_row
         self.saved = saved
@@ -864,6 +867,14 @@ class Forward:
     def transformed_of(self, row: int) -> Transformed | None:
         """What was made of a row's value and kept; None where nothing was."""
         return self.transformed.get(self.rows.value[self.origin(row)])
+
+    def is_measured(self, row: int) -> bool:
+        """Whether statistics of a row's value were to be taken in place of its payload."""
+        return self.rows.value[self.origin(row)] in self.measured
+
+    def figures_of(self, row: int) -> Figures | None:
+        """The statistics that were taken of a row's value; None where none were, or they could not be."""
+        return self.measured.get(self.rows.value[self.origin(row)])
 
     @cached_property
     def payload_refs(self) -> list[PayloadRef | None]:

@@ -73,6 +73,10 @@ def like(forward: Forward, gradient: int) -> Any:
     return forward.autograd.like(gradient)
 
 
+def figures(forward: Forward, gradient: int) -> Any:
+    return forward.autograd.figures[gradient]
+
+
 def call_labels(forward: Forward) -> Column:
     autograd = forward.autograd
     return Deferred(autograd.num_fires, autograd.call_label, lambda: autograd.call_labels)
@@ -88,6 +92,8 @@ GRAD_FN_CALLS: Final[dict[str, Maker[Forward]]] = {
     "grad_inputs": kept("left", payload),
     "grad_outputs_like": kept("arrived", like),
     "grad_inputs_like": kept("left", like),
+    "grad_outputs_figures": kept("arrived_measured", figures),
+    "grad_inputs_figures": kept("left_measured", figures),
     "is_saved": per_fire(is_saved),
     "missing_outputs": per_fire(missing),
     "backward_duration": per_fire(seconds),

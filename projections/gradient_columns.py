@@ -64,6 +64,8 @@ GRADIENTS: Final[dict[str, Maker[Forward]]] = {
     "memory": per_record(lambda forward, gradient: forward.autograd.nbytes(gradient)),
     "is_saved": per_record(lambda forward, gradient: forward.autograd.payloads[gradient] is not None),
     "payload_ref": per_record(lambda forward, gradient: forward.autograd.payloads[gradient]),
+    "has_stored_stats": per_record(lambda forward, gradient: gradient in forward.autograd.figures),
+    "figures": per_record(lambda forward, gradient: forward.autograd.figures.get(gradient)),
     "timestamp": per_record(lambda forward, gradient: forward.timestamp(forward.autograd.gradient_fact(gradient, 5))),
     # plumbing
     "op_row": of_owner("op"),
@@ -100,6 +102,11 @@ def records_of(forward: Forward, row: int) -> Sequence[int]:
     return forward.gradients.of_op.get(row, ())
 
 
+def saved_records_of(forward: Forward, row: int) -> Sequence[int]:
+    """Of them those whose payload was kept."""
+    return forward.gradients.saved_of_op.get(row, ())
+
+
 def of_first(one: Callable[[Forward, int], Any]) -> Callable[[Forward, int], Any]:
     """Something of the first gradient of an op; None where it has none."""
 
@@ -112,7 +119,7 @@ def of_first(one: Callable[[Forward, int], Any]) -> Callable[[Forward, int], Any
 
 def gradient_memory(forward: Forward, row: int) -> int:
     owned = forward.gradients.owned
-    return sum([forward.autograd.nbytes(owned[record].gradient) for record in records_of(forward, row)])
+    return sum([forward.autograd.nbytes(owned[record].gradient) for record in saved_records_of(forward, row)])
 
 
 def grad_fn_label(forward: Forward, row: int) -> str | None:
@@ -127,12 +134,14 @@ def has_nodes(forward: Forward) -> bool:
 def save_grads(forward: Forward) -> Column:
     if dict(forward.course.options).get("save_grads") is True:
         return Picked([True], Classes.by([None] * len(forward)))
-    return where_passes(has_gradients, lambda forward, row: bool(records_of(forward, row)), False)(forward)
+    return where_passes(has_gradients, lambda forward, row: bool(saved_records_of(forward, row)), False)(forward)
 
 
 OPS: Final[Mapping[str, Maker[Forward]]] = {
-    "num_saved_grads": where_passes(has_gradients, lambda forward, row: len(records_of(forward, row)), 0),
-    "has_grad": where_passes(has_gradients, lambda forward, row: bool(records_of(forward, forward.origin(row))), False),
+    "num_saved_grads": where_passes(has_gradients, lambda forward, row: len(saved_records_of(forward, row)), 0),
+    "has_grad": where_passes(
+        has_gradients, lambda forward, row: bool(saved_records_of(forward, forward.origin(row))), False
+    ),
     "save_grads": save_grads,
     "grad_shape": where_passes(
         has_gradients, of_first(lambda forward, gradient: forward.autograd.like(gradient)[0]), None
@@ -258,7 +267,7 @@ def gatherer_label(forward: Forward, param: int) -> str | None:
 
 
 def saved_grad_rows(forward: Forward) -> list[int]:
-    return sorted(forward.gradients.of_op) if has_gradients(forward) else []
+    return sorted(forward.gradients.saved_of_op) if has_gradients(forward) else []
 
 
 def saved_gradient_memory(forward: Forward) -> int:

@@ -645,6 +645,17 @@ def of_transformed(field: str) -> Maker[Forward]:
     return make
 
 
+def of_measured(read: Callable[[Forward, int], Any], missing: Any) -> Maker[Forward]:
+    """A column of the statistics that were taken in place of payloads, where there are any."""
+
+    def make(forward: Forward) -> Column:
+        if not forward.measured:
+            return Picked([missing], Classes.by([None] * len(forward)))
+        return Each(forward, range(len(forward)), read)
+
+    return make
+
+
 def trainable(parameter: Any) -> bool:
     return bool(parameter.requires_grad)
 
@@ -721,6 +732,8 @@ OPS: Final[dict[str, Maker[Forward]]] = {
     "transformed_payload_ref": of_transformed("payload"),
     "transformed_out_shape": of_transformed("shape"),
     "transformed_out_dtype": of_transformed("dtype"),
+    "has_stored_stats": of_measured(Forward.is_measured, False),
+    "figures": of_measured(Forward.figures_of, None),
     "shape": from_brief("shape"),
     "dtype": from_brief("dtype"),
     "device_ref": from_brief("device"),

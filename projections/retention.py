@@ -1,7 +1,7 @@
 """Which payload each op has.
 
-Reads  PayloadKept, TransformKept; the description of a value holds the payload that was kept with it.
-Gives  payload references by value, and what was made of values before it was kept.
+Reads  PayloadKept, TransformKept, StatisticsTaken; the description of a value holds the payload kept with it.
+Gives  payload references by value, what was made of values before it was kept, and statistics taken instead.
 Rule   an output has the payload of the row it was returned from, an ``identity`` row that of its value.
 Not    payload bytes, or whether they can still be read: the journal knows.
 """
@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from journal.events import PayloadKept, PayloadRef, TransformKept
+from journal.events import Figures, PayloadKept, PayloadRef, StatisticsTaken, TransformKept
+from projections.errors import contradictory
 from projections.fold import Fold
 from projections.split import appended
 
@@ -33,6 +34,8 @@ class Kept:
     payloads: list[PayloadRef] = appended("late_payloads")  # of the value at the same place
     made_of: list[int] = appended()
     made: list[Transformed] = appended("transformed_payloads")  # of the value at the same place
+    measured_of: list[int] = appended()
+    measured: list[Figures | None] = appended("statistics")  # of the value at the same place
 
     def by_value(self) -> dict[int, PayloadRef]:
         """The payload of each such value; of several, the one kept last."""
@@ -41,6 +44,10 @@ class Kept:
     def made_by_value(self) -> dict[int, Transformed]:
         """What was made of each such value; of several, the one made last."""
         return dict(zip(self.made_of, self.made, strict=True))
+
+    def measured_by_value(self) -> dict[int, Figures | None]:
+        """The statistics of each such value; of several, those taken last."""
+        return dict(zip(self.measured_of, self.measured, strict=True))
 
 
 def payload_kept(kept: Kept, at: int, type_id: int, time_ns: int, value: int, payload: Any) -> None:
@@ -55,6 +62,24 @@ def transform_kept(
     kept.made_of.append(value)
 
 
+def statistics_taken(kept: Kept, at: int, type_id: int, time_ns: int, value: int, figures: Any) -> None:
+    kept.measured.append(plain_figures(figures))
+    kept.measured_of.append(value)
+
+
+def plain_figures(figures: Any) -> Figures | None:
+    """Statistics as they are stored, checked: a reader counts and compares with them."""
+    if figures is None:
+        return None
+    count, num_nan, num_inf, *numbers = figures
+    if len(numbers) != 4 or any(type(each) is not int or each < 0 for each in (count, num_nan, num_inf)):
+        raise contradictory("statistics are told that are none")
+    if num_nan + num_inf > count or any(each is not None and type(each) not in (int, float) for each in numbers):
+        raise contradictory("statistics are told that no elements have")
+    smallest, largest, mean, spread = numbers
+    return (count, num_nan, num_inf, smallest, largest, mean, spread)
+
+
 def plain_ref(payload: Any) -> PayloadRef:
     """A payload reference whose strides are a plain tuple, also where the capture handed in sizes of its own type."""
     number, first, strides = payload
@@ -62,5 +87,8 @@ def plain_ref(payload: Any) -> PayloadRef:
 
 
 RETENTION: Final = Fold(
-    "retention", version=1, initial=Kept, handlers={PayloadKept: payload_kept, TransformKept: transform_kept}
+    "retention",
+    version=2,
+    initial=Kept,
+    handlers={PayloadKept: payload_kept, StatisticsTaken: statistics_taken, TransformKept: transform_kept},
 )

@@ -113,6 +113,9 @@ def capture_all(path: Path, models: Any) -> None:
     beside.cleanup()
     narrow = tl.SaveOptions(tl.func("conv2d"), dtype=torch.bfloat16)
     capture("transformed", models.ConvNet(), image, save=narrow)
+    measured = tl.CaptureOptions(save_grads=tl.stats_only())
+    behind = lambda trace, _: trace.backward(trace.output.sum())  # noqa: E731  # one use
+    capture("statistics", models.ConvNet(), image, save=tl.stats_only(), capture=measured, behind=behind)
     hooked = models.ConvNet()
     models.with_a_pre_hook(hooked.head)
     optimizer = torch.optim.SGD(hooked.head.parameters(), lr=0.1)

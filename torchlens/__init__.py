@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchlens.journals.ending import postmortem
     from torchlens.journals.journal_view import load, open_journal
     from torchlens.journals.reprojection import Reprojection, reproject
-    from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, to_disk
+    from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, stats_only, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
     from torchlens.reading.facade import Trace
     from torchlens.reading.failed import TraceCaptureError, TraceJournalError
@@ -76,6 +76,7 @@ __all__ = [
     "reproject",
     "selector_from_spec",
     "selector_to_spec",
+    "stats_only",
     "testing",
     "threshold",
     "time_travel",
@@ -135,6 +136,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "reproject": ("torchlens.journals.reprojection", "reproject"),
     "selector_from_spec": ("projections.portable", "selector_from_spec"),
     "selector_to_spec": ("projections.portable", "selector_to_spec"),
+    "stats_only": ("torchlens.options", "stats_only"),
     "testing": ("torchlens.testing", None),
     "threshold": ("projections.queries", "threshold"),
     "time_travel": ("torchlens.travel.cursor", "time_travel"),

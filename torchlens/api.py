@@ -24,6 +24,7 @@ from torchlens.options import (
     DiskStorage,
     JournalOptions,
     SaveOptions,
+    StatisticsOnly,
     require_switch,
     unavailable,
 )
@@ -89,7 +90,8 @@ def trace(
         save: Which activations are kept: None or ``"all"`` every one, ``[]`` or ``"none"`` none, else a
             selector, a label (of a layer: all its passes), a module address, part of a label, a position in
             ``trace.ops``, a predicate over ``Facts``, or a list of these. What can only be told by final
-            labels is held until the forward has ended. ``SaveOptions`` says how they are kept too.
+            labels is held until the forward has ended. ``SaveOptions`` says how they are kept too, and
+            ``tl.stats_only(...)`` keeps statistics of them in their place.
         stop_after: Leave the forward right after a module (by address), a function (by name), or the
             first op that a selector or predicate matches.
         journal: Directory to append this capture to, or ``JournalOptions``; in memory by default.
@@ -161,7 +163,8 @@ def _traced(
     if intervene is not None:
         raise unavailable("intervene")
     _refuse_settings(backend, capture)
-    how = save if isinstance(save, SaveOptions) else SaveOptions(save)
+    only_statistics = isinstance(save, StatisticsOnly)
+    how = save if isinstance(save, SaveOptions) else SaveOptions(save.select if only_statistics else save)
     root, forward, also_called = model_of(model)
     args, kwargs = arguments(input_args, input_kwargs)
     with compat.NoTorchFunction():
@@ -181,6 +184,7 @@ def _traced(
         tags=tags_of(tags),
         save_grads_text=gradients_text(capture or DEFAULTS, storage),
         follows_backward=follows_backward,
+        only_statistics=only_statistics,
         also_called=also_called,
     )
     held = journal_of(journal) if storage is None else new_journal(storage, journal)
@@ -241,7 +245,7 @@ def record(
         >>> recording[0].label, tuple(recording[0].out.shape)
         ('linear_2_raw', (1, 3))
     """
-    select = save.select if isinstance(save, SaveOptions) else save
+    select = save.select if isinstance(save, SaveOptions | StatisticsOnly) else save
     if save is None or (isinstance(select, (str, list, tuple)) and (not select or select == "none")):
         raise ConfigurationError(
             code="recording_nothing_requested",

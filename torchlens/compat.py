@@ -65,6 +65,17 @@ is_nan: Final = torch.isnan
 count_nonzero: Final = torch.count_nonzero
 total: Final = torch.sum
 number_of: Final = Tensor.item
+numbers_of: Final = Tensor.tolist
+added: Final = torch.add
+add_to: Final = Tensor.add_
+less: Final = torch.sub
+times: Final = torch.mul
+square_root: Final = torch.sqrt
+smallest_and_largest: Final = torch.aminmax
+chosen: Final = torch.masked_select
+viewed: Final = Tensor.view
+real_parts: Final = torch.view_as_real
+dequantized: Final = Tensor.dequantize
 
 TENSOR_BASE: Final = torch._C.TensorBase
 OP_PACKET: Final = torch._ops.OpOverloadPacket

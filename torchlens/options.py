@@ -17,7 +17,16 @@ from journal.lmdb_opening import Sync
 from projections.selector import Selector
 from torchlens.errors import ConfigurationError
 
-__all__ = ["CaptureOptions", "DiskStorage", "JournalOptions", "SaveMode", "SaveOptions", "to_disk"]
+__all__ = [
+    "CaptureOptions",
+    "DiskStorage",
+    "JournalOptions",
+    "SaveMode",
+    "SaveOptions",
+    "StatisticsOnly",
+    "stats_only",
+    "to_disk",
+]
 
 SaveMode: TypeAlias = Literal["reference", "copy"]
 
@@ -37,8 +46,40 @@ def _later(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         raise unavailable(attribute.name)
 
 
+@attrs.define(frozen=True, slots=True)
+class StatisticsOnly:
+    """A request for statistics in place of payloads; made by ``stats_only``.
+
+    Attributes:
+        select: Of which activations or gradients; whatever ``save=`` or ``save_grads=`` takes. None is all of them.
+    """
+
+    select: Any = None
+
+
+def stats_only(select: Any = None) -> StatisticsOnly:
+    """For ``save=`` and ``save_grads=``: keep statistics of what it names, and no tensor.
+
+    They are read at ``op.stats`` and at the ``.stats`` of a gradient's record, and are the same, bit for bit, as those
+    worked out of a kept payload. Taking them goes through the elements three times, and waits for the device that they
+    are on.
+
+    Args:
+        select: Which; whatever ``save=`` (``save_grads=``) takes. None is all of them.
+
+    Example:
+        >>> import torch, torchlens as tl
+        >>> trace = tl.trace(torch.nn.ReLU(), torch.tensor([[-1.0, 3.0]]), save=tl.stats_only(tl.func("relu")))
+        >>> trace["relu_1_1"].stats.max
+        3.0
+    """
+    return StatisticsOnly(select)
+
+
 def keeps_gradients(asked: Any) -> bool:
     """Whether ``save_grads=`` asks for any gradient."""
+    if isinstance(asked, StatisticsOnly):
+        return asked.select is None or keeps_gradients(asked.select)
     is_nothing = (
         asked is None or asked is False or (isinstance(asked, (str, list, tuple)) and asked in ("none", [], ()))
     )
@@ -68,7 +109,11 @@ def require_switch(argument: str, value: Any) -> None:
 def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     items = value if isinstance(value, (list, tuple)) else (value,)
     for item in items:
-        if isinstance(item, (str, numbers.Integral, Selector)) or callable(item) or (item is None and item is value):
+        if (
+            isinstance(item, (StatisticsOnly, str, numbers.Integral, Selector))
+            or callable(item)
+            or (item is None and item is value)
+        ):
             continue
         raise save_grads_invalid(item)
 
@@ -281,10 +326,11 @@ class CaptureOptions:
         save_arg_values: Keep what each torch call and module call was given, as it was then.
         save_rng_states: Keep the states of torch's random generators before each call.
         optimizer: Say of each parameter whether this optimizer steps it.
-        save_grads: Which gradients backward passes keep: True those of all ops and what each parameter gets; None or
-            False none, so that only what ran is told; else a selector, also of gradients and autograd nodes
-            (``tl.grad``, ``tl.grad_fn``, ``tl.in_backward_pass``, ...), a label, a module address, a predicate over
-            finished ops, or a list of these. ``trace.backward(loss, save_grads=...)`` replaces it for one pass.
+        save_grads: Which gradients backward passes keep, or of which statistics (``tl.stats_only(...)``): True those of
+            all ops and what each parameter gets; None or False none, so that only what ran is told; else a selector,
+            also of gradients and autograd nodes (``tl.grad``, ``tl.grad_fn``, ``tl.in_backward_pass``, ...), a label, a
+            module address, a predicate over finished ops, or a list of these. ``trace.backward(loss, save_grads=...)``
+            replaces it for one pass.
         backward_ready: Refuse the capture where no backward could follow, and notice every run of the autograd engine,
             also one that comes past torch's Python functions. None is False; False itself contradicts ``save_grads``.
         replayable: Refused until replay is available.

@@ -81,6 +81,7 @@ from journal.events.forward import (
     TransformKept,
     ValueReread,
 )
+from journal.events.statistics import Figures, GradientStatisticsTaken, StatisticsTaken
 from journal.events.witness import (
     CallEscaped,
     OperatorsDispatched,
@@ -120,6 +121,7 @@ __all__ = [
     "EngineEntered",
     "Event",
     "ExceptionTraced",
+    "Figures",
     "ForwardAborted",
     "ForwardHalted",
     "ForwardInterrupted",
@@ -131,6 +133,7 @@ __all__ = [
     "GeneratorsKept",
     "GradientKept",
     "GradientObserved",
+    "GradientStatisticsTaken",
     "GraphNode",
     "InputSeen",
     "KeptTensor",
@@ -165,6 +168,7 @@ __all__ = [
     "Seq",
     "Side",
     "Stamped",
+    "StatisticsTaken",
     "StreamId",
     "StreamOpened",
     "Template",

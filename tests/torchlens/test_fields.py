@@ -23,7 +23,8 @@ FIELDS: dict[str, str] = {
         func_name func_qualname func func_call_id is_inplace arg_names num_args_total num_pos_args num_kwargs
         non_tensor_pos_args non_tensor_kwargs func_config args_summary kwargs_summary saved_args saved_kwargs
         has_saved_args code_context var_names arg_expressions
-        out has_saved_activation has_saved_payload shape dtype device_ref activation_memory transformed_out
+        out stats has_saved_activation has_saved_payload has_stored_stats shape dtype device_ref activation_memory
+        transformed_out
         transformed_out_shape transformed_out_dtype detach_saved_activations has_out_variations
         out_versions_by_child input_ops num_inputs
         input_shapes input_dtypes input_memory input_activations
@@ -83,7 +84,7 @@ FIELDS: dict[str, str] = {
         total_macs_forward flops_by_op_type unknown_flop_ops compute_coverage total_activation_memory
         saved_activation_memory total_param_memory total_autograd_memory saved_gradient_memory autograd
         backward capture_backward has_backward_pass backward_ready inference_only health
-        as_of called_from check_metadata_invariants checkpoint_invocation_witness
+        as_of called_from check_metadata_invariants checkpoint_invocation_witness first_nonfinite
         cleanup environment error events failure find_sites
         fingerprint is_cleaned_up is_partial journal journal_path name num_param_tensors_frozen
         num_param_tensors_trainable opened options save_request status stop_after summary tags to_pandas
@@ -149,11 +150,11 @@ FIELDS: dict[str, str] = {
     """,
     "grad_fn_calls": """
         call_label label grad_fn call_index ordinal ordinal_in_pass backward_pass backward_pass_index grad_outputs
-        grad_inputs is_saved backward_duration timestamp
+        grad_inputs grad_output_stats grad_input_stats is_saved backward_duration timestamp
     """,
     "gradients": """
-        grad owner owner_kind backward_pass_index ordinal is_saved shape dtype device_ref memory grad_fn_label
-        grad_fn_call timestamp
+        grad stats has_stored_stats owner owner_kind backward_pass_index ordinal is_saved shape dtype device_ref memory
+        grad_fn_label grad_fn_call timestamp
     """,
     "explanations": "subject kind reason at text pass_index location op param",
     "op.autograd": """

@@ -39,7 +39,7 @@ from journal.protocol import StreamWriter
 from torchlens import compat, turns
 from torchlens.backward.closing import Pass, is_inside, surely
 from torchlens.backward.deep import Roots, let_go
-from torchlens.backward.hooks import Handle, Tape, hook
+from torchlens.backward.hooks import Handle, MeasuringTape, Tape, hook
 from torchlens.backward.keeping import Keep, Waiting, in_memory, in_stream, keep_waiting, nothing_kept
 from torchlens.backward.making import made_by
 from torchlens.backward.policy import NOTHING, Policy
@@ -249,7 +249,11 @@ class Diary:
             keep = in_memory(writer, self.capture.held)
         else:
             keep = in_stream(writer, self.capture.held, waiting)
-        tape = Tape(number, writer.pending, writer.chunk_size, writer.flush, keep, policy, waiting=waiting)
+        given = (number, writer.pending, writer.chunk_size, writer.flush, keep, policy)
+        if policy.only_statistics and keep is not nothing_kept:
+            tape: Tape = MeasuringTape(*given, waiting=waiting, next_at=writer.next_at)
+        else:
+            tape = Tape(*given, waiting=waiting)
         made = Pass(tape, writer, writer.next_at(), asked.trigger, parent, opener)
         made.at = surely(writer, told, None, partial(self.passes.update, {number: made}))
         return made

@@ -15,16 +15,18 @@ from typing import Any, Final, Protocol
 import attrs
 from torch import Tensor
 
-from journal.events import GradientObserved, NodeFired, Row, Side
+from journal.events import At, GradientObserved, GradientStatisticsTaken, NodeFired, Row, Side
 from torchlens import compat
 from torchlens.backward.keeping import Keep, Waiting
 from torchlens.backward.policy import WHOLE, Kept, Policy
+from torchlens.measuring import measured
 from torchlens.tensors import like_of
 
-__all__ = ["Handle", "HookedDiary", "Tape", "hook"]
+__all__ = ["Handle", "HookedDiary", "MeasuringTape", "Tape", "hook"]
 
 FIRED: Final = NodeFired.type_id
 OBSERVED: Final = GradientObserved.type_id
+MEASURED: Final = GradientStatisticsTaken.type_id
 
 _task = compat.running_task
 _next_number = compat.sequence_number
@@ -102,6 +104,23 @@ class Tape:
         else:
             payload, like = (self.keep(gradient) if keeps else None), like_of(gradient)
         self.pending.append((OBSERVED, monotonic_ns(), self.number, node, side, slot, like, payload))
+
+
+@attrs.define(slots=True, eq=False)
+class MeasuringTape(Tape):
+    """A tape that takes statistics in place of gradients.
+
+    Attributes:
+        next_at: Gives the number that the next event of the stream has.
+    """
+
+    next_at: Callable[[], At] = attrs.field(kw_only=True)
+
+    def tell(self, node: int, side: Side, slot: int, gradient: Tensor, *, keeps: bool) -> None:
+        at = self.next_at()
+        super().tell(node, side, slot, gradient, keeps=False)
+        if keeps:
+            self.pending.append((MEASURED, monotonic_ns(), at, measured(compat.detach(gradient))))
 
 
 class Hooks:

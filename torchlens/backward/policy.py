@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from journal.events import GraphNode
 
-__all__ = ["EVERYTHING", "NOTHING", "WHOLE", "Kept", "Policy"]
+__all__ = ["EVERYTHING", "NOTHING", "WHOLE", "Kept", "Measuring", "Policy"]
 
 
 class Kept(NamedTuple):
@@ -33,6 +33,9 @@ class Policy(ABC):
 
     text: str | None
     """As `PassOpened.policy` has it."""
+
+    only_statistics: bool = False
+    """Whether statistics of the gradients are kept in their place."""
 
     @abstractmethod
     def kept_at(self, nodes: Sequence[GraphNode], num_op_nodes: int, pass_number: int) -> Mapping[int, Kept]:
@@ -61,6 +64,19 @@ class Everything(Policy):
 
     def kept_at(self, nodes: Sequence[GraphNode], num_op_nodes: int, pass_number: int) -> Mapping[int, Kept]:
         return {node[0]: WHOLE for node in nodes if node[0] < num_op_nodes or node[6] is None}
+
+
+class Measuring(Policy):
+    """Statistics of the gradients that another policy keeps."""
+
+    only_statistics = True
+
+    def __init__(self, text: str, policy: Policy) -> None:
+        self.text = text
+        self.policy = policy
+
+    def kept_at(self, nodes: Sequence[GraphNode], num_op_nodes: int, pass_number: int) -> Mapping[int, Kept]:
+        return self.policy.kept_at(nodes, num_op_nodes, pass_number)
 
 
 NOTHING: Final = Nothing()

@@ -1,9 +1,9 @@
 """Payloads kept otherwise than as they are: copied at once, moved to a device, or changed before they are kept.
 
 A change (``transform``, ``dtype``) makes a payload of its own, beside the activation or in its place: an activation
-reads as what the op returned, or not at all.
+reads as what the op returned, or not at all. Or nothing is kept but statistics (``stats_only``).
 
-Gives  a ``Keeper``, and in ``made`` what no event tells of yet.
+Gives  a ``Keeper``, and in ``made`` the events that are to be told.
 Rule   a change that raises, gives no tensor or writes to what it was given ends the forward; the activation it was
        to change is kept as it is, unless it was written.
 """
@@ -11,28 +11,20 @@ Rule   a change that raises, gives no tensor or writes to what it was given ends
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from journal.events import PayloadRef
+from journal.events import Event, PayloadRef, StatisticsTaken, TransformKept, Value
 from torchlens import compat
 from torchlens.capture.keeping import Keeper, connected_copy
 from torchlens.copying import each_element
 from torchlens.handles import made_of
+from torchlens.measuring import measured
 from torchlens.tensors import DTYPE_WORD
 
 Change = Callable[[Tensor], Any]
-
-
-class Changed(NamedTuple):
-    """A payload that was made of an activation."""
-
-    value: int
-    shape: tuple[int, ...]
-    dtype: str
-    payload: PayloadRef
 
 
 class ChangeFailed(NamedTuple):
@@ -58,6 +50,8 @@ class ChangingKeeper(Keeper):
 
     __slots__ = ("_change", "_connected", "_copies", "_device", "_raw", "made")
 
+    takes_constants: ClassVar = False  # what is no op has nothing made of it
+
     def __init__(
         self,
         *args: Any,
@@ -74,7 +68,7 @@ class ChangingKeeper(Keeper):
         self._change = change
         self._raw = raw
         self._connected = connected and not raw
-        self.made: list[Changed] = []
+        self.made: list[Event] = []
 
     def keep(self, value: int, tensor: Tensor, storage: int | None, *, private: bool = False) -> PayloadRef | None:
         self.kept_any = True
@@ -115,7 +109,8 @@ class ChangingKeeper(Keeper):
         if shares_memory(made, tensor):
             made = connected_copy(made)  # a part of it would keep all of its memory, and follow what is written there
         shape = () if made.is_nested else tuple(made.shape)
-        self.made.append(Changed(value, shape, DTYPE_WORD[made.dtype], self._kept_own(made_of(value), made)))
+        payload = self._kept_own(made_of(value), made)
+        self.made.append(TransformKept(value=Value(value), shape=shape, dtype=DTYPE_WORD[made.dtype], payload=payload))
         return self._raw
 
     def _moved(self, tensor: Tensor) -> Tensor:
@@ -124,6 +119,22 @@ class ChangingKeeper(Keeper):
             return tensor
         given = compat.detach(tensor) if self._detach else tensor
         return each_element(given, lambda elements: compat.to(elements, device))
+
+
+class MeasuringKeeper(ChangingKeeper):
+    """A keeper of statistics: it holds no tensor and stores no bytes once it has taken those of a value."""
+
+    __slots__ = ()
+
+    takes_constants: ClassVar = True
+
+    def keep(self, value: int, tensor: Tensor, storage: int | None, *, private: bool = False) -> PayloadRef | None:
+        return self.keep_own(value, tensor)
+
+    def keep_own(self, value: int, tensor: Tensor) -> PayloadRef | None:
+        self.kept_any = True
+        self.made.append(StatisticsTaken(value=Value(value), figures=measured(tensor)))
+        return None
 
 
 def shares_memory(one: Tensor, other: Tensor) -> bool:

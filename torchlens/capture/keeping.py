@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,9 @@ class Keeper:
         "pins",
         "reserved",
     )
+
+    takes_constants: ClassVar = True
+    """Whether a constant, which is no op, is kept as ops are."""
 
     def __init__(
         self,

@@ -42,7 +42,6 @@ from journal.events import (
     PayloadKept,
     PreHooksStarted,
     ThreadCalled,
-    TransformKept,
     Value,
     ValueOverwritten,
     ValueReread,
@@ -52,7 +51,7 @@ from journal.protocol import StreamWriter
 from projections.selector import Verdict
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, CallSites
-from torchlens.capture.changing import Changed, ChangingKeeper
+from torchlens.capture.changing import ChangingKeeper
 from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of, running_statistics
 from torchlens.capture.keeping import Keeper
@@ -71,7 +70,6 @@ BRANCH: Final = BranchTaken.type_id
 FUNCTION_SEEN: Final = FunctionSeen.type_id
 BUFFER_SEEN: Final = BufferSeen.type_id
 CONSTANT_SEEN: Final = ConstantSeen.type_id
-TRANSFORM_KEPT: Final = TransformKept.type_id
 
 # Names of this module are found faster than attributes of another.
 _get_ident = threading.get_ident
@@ -236,7 +234,7 @@ class Recorder:
         self.left: Halt | GivenUp | None = None  # what it was left with
         keeper.leave = plan.leave = self._leave_for
         plan.working = self.working
-        self._made: list[Changed] = keeper.made if isinstance(keeper, ChangingKeeper) else []
+        self._made: list[Event] = keeper.made if isinstance(keeper, ChangingKeeper) else []
         self._follows = plan.follows_calls or isinstance(keeper, ChangingKeeper)  # something is done after each op
         self._elsewhere: dict[int, Elsewhere] = {}  # by thread, what threads other than ours have called
         self._strays: dict[int, Stray] = {}  # by id, what those calls returned
@@ -380,8 +378,8 @@ class Recorder:
         is_row = made_by is not None and inside
         if is_row:
             wanted = self.plan.unwatched(self, str(made_by), value, tensor)
-        else:  # what is no op has nothing made of it
-            wanted = False if isinstance(self.keeper, ChangingKeeper) else self.plan.everything
+        else:
+            wanted = self.plan.everything if self.keeper.takes_constants else False
             self.plan.rowless.add(value)
         payload = self._payload(value, tensor, storage, wanted, private=True)
         description = self._describe(tensor, storage, None, None, (), payload)
@@ -1006,8 +1004,7 @@ class Recorder:
     def tell_made(self) -> None:
         """Tell what was made of values that events tell of by now."""
         while self._made:
-            value, shape, dtype, payload = self._made.pop(0)
-            self._append((TRANSFORM_KEPT, monotonic_ns(), value, shape, dtype, payload))
+            self._append(self._made.pop(0).row(monotonic_ns()))
 
     def _autocast(self) -> tuple[tuple[str, str], ...]:
         return tuple(

@@ -17,6 +17,7 @@ from torchlens.quantities import Bytes, Duration
 from torchlens.reading.backward_accessors import GradFnCallAccessor
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.locations import FuncCallLocation, location_of
+from torchlens.reading.statistics import Statistics, statistics_of_gradient
 from torchlens.reading.values import torch_dtype
 
 __all__ = ["BackwardPass", "GradFn", "GradFnCall", "GradientRecord"]
@@ -232,6 +233,16 @@ class GradFnCall(Record):
         """The gradients that it sent on, one for each input; None as for ``grad_outputs``."""
         return kept_at(self, "grad_inputs")
 
+    @property
+    def grad_output_stats(self) -> tuple[Statistics | None, ...] | None:
+        """Statistics that were kept of the gradients that arrived, in their place; None as for ``grad_outputs``."""
+        return measured_at(self, "grad_outputs_figures")
+
+    @property
+    def grad_input_stats(self) -> tuple[Statistics | None, ...] | None:
+        """The same of those that it sent on."""
+        return measured_at(self, "grad_inputs_figures")
+
     def about(self) -> str:
         return f" in pass {self.read('backward_pass_index')}"
 
@@ -251,6 +262,7 @@ class GradientRecord(Record):
     memory = Field[Bytes]("Its size.", Bytes)
     grad_fn_label = Field[str]("Label of the node at which it was seen.")
     is_saved = Field[bool]("Whether it was kept; that a parameter was added to is told in any case.")
+    has_stored_stats = Field[bool]("Whether statistics of it were kept in its place, which ``stats`` reads.")
     timestamp = Field[float | None]("When it was seen, in seconds since the epoch; None where that is not known.")
 
     @property
@@ -262,6 +274,15 @@ class GradientRecord(Record):
                 process that captured held it alone.
         """
         return self.trace.gradient(self.row)
+
+    @property
+    def stats(self) -> Statistics:
+        """Statistics of the gradient: those that ``tl.stats_only()`` kept, else worked out of the gradient.
+
+        Raises:
+            PayloadUnavailableError: What ``grad`` raises, where there is neither; ``statistics_unavailable``.
+        """
+        return statistics_of_gradient(self.trace, self.row)
 
     @property
     def quiet_grad(self) -> Any:
@@ -284,8 +305,16 @@ class GradientRecord(Record):
         if self.trace.projector is None:
             return super().__repr__()
         of = f"of {self.read('owner')} in pass {self.read('backward_pass_index')}"
-        kept = "" if self.read("is_saved") else ", not kept"
+        measured = ", statistics kept" if self.read("has_stored_stats") else ", not kept"
+        kept = "" if self.read("is_saved") else measured
         return printable(f"<{type(self).__name__} {of}, {self.read('shape')} {self.read('dtype')}{kept}>")
+
+
+def measured_at(call: GradFnCall, column: str) -> tuple[Statistics | None, ...] | None:
+    """The statistics that were kept at one side of a firing, by place; None where none were."""
+    figures = call.read(column)
+    with over_events():
+        return None if figures is None else tuple(None if each is None else Statistics(*each) for each in figures)
 
 
 def kept_at(call: GradFnCall, side: str) -> tuple[Any, ...] | None:

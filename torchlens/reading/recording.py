@@ -32,6 +32,7 @@ from torchlens.reading.explaining import op_rows_of
 from torchlens.reading.facade import MISSING, CaptureOutcome, Trace
 from torchlens.reading.lookup import at_position, listed, near_misses, sliced
 from torchlens.reading.records import Op, Orphan, Param
+from torchlens.reading.statistics import Statistics
 from torchlens.reading.summary import SummaryText
 from torchlens.reading.tabular import frame_of
 from torchlens.reading.values import torch_dtype
@@ -98,7 +99,8 @@ class RecordedActivation:
         """The activation, as ``op.out`` gives it.
 
         Raises:
-            PayloadUnavailableError: ``activation_not_saved``, where only what ``SaveOptions`` made of it was kept.
+            PayloadUnavailableError: ``activation_not_saved``, where only what ``SaveOptions`` made of it was kept;
+                ``statistics_only``, where only statistics were.
         """
         return self.op.out
 
@@ -106,6 +108,11 @@ class RecordedActivation:
     def transformed_out(self) -> Any:
         """What ``SaveOptions`` made of it; None where it made nothing."""
         return self.op.transformed_out
+
+    @property
+    def stats(self) -> Statistics:
+        """Statistics of it, as ``op.stats`` gives them."""
+        return self.op.stats
 
     @staticmethod
     def of(op: Op) -> RecordedActivation:
@@ -182,9 +189,11 @@ class Recording(Sequence[RecordedActivation]):
         for name, record in (("ops", Op), ("orphans", Orphan)):
             table = self._trace.table(name)
             payloads, made = table.column("payload_ref"), table.column("transformed_payload_ref")
+            measured = table.column("has_stored_stats")
             outputs, values = table.column("is_output"), table.column("value")
             for row in range(len(table)):
-                if not outputs[row] and (payloads[row] is not None or made[row] is not None):
+                kept = payloads[row] is not None or made[row] is not None or measured[row]
+                if kept and not outputs[row]:
                     found.setdefault(values[row], record(self._trace, row))
         return sorted(found.values(), key=lambda op: (op.read("event"), op.read("slot")))
 

@@ -27,6 +27,7 @@ from torchlens.reading.autograd import (
 from torchlens.reading.fields import Field, Record, pass_through
 from torchlens.reading.given import Given, kept_arguments
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
+from torchlens.reading.statistics import Statistics, statistics_of
 from torchlens.reading.values import python_value, python_values, torch_dtype, torch_dtypes
 from torchlens.reading.view import View
 
@@ -178,6 +179,7 @@ class Op(Record):
     has_out_variations = Field[bool]("Whether a child read another part of its memory, under another name.")
     has_saved_activation = Field[bool]("Whether its activation was kept, which ``out`` reads.")
     has_saved_payload = Field[bool]("Whether that was kept, or what ``SaveOptions`` made of it.")
+    has_stored_stats = Field[bool]("Whether statistics were kept in place of its activation, which ``stats`` reads.")
     shape = Field[tuple[int, ...]]("Sizes of the axes of what it returned.")
     dtype = Field[Any]("Element type of what it returned, a ``torch.dtype``.", torch_dtype)
     device_ref = Field[str]("Device of what it returned.")
@@ -339,7 +341,8 @@ class Op(Record):
         """The saved activation: a copy, on the autograd graph of the model where that still lives.
 
         Raises:
-            PayloadUnavailableError: ``activation_not_saved``, when the capture did not keep it.
+            PayloadUnavailableError: ``activation_not_saved``, when the capture did not keep it;
+                ``statistics_only``, when it kept statistics.
         """
         return self.trace.activation(self.row, self.table_name)
 
@@ -347,6 +350,15 @@ class Op(Record):
     def transformed_out(self) -> Any:
         """What ``SaveOptions`` made of the activation before it was kept, a copy; None where it made nothing."""
         return self.trace.transformed(self.row, self.table_name)
+
+    @property
+    def stats(self) -> Statistics:
+        """Statistics of its activation: those that ``tl.stats_only()`` kept, else worked out of the saved activation.
+
+        Raises:
+            PayloadUnavailableError: What ``out`` raises, where there is neither; ``statistics_unavailable``.
+        """
+        return statistics_of(self.trace, self.row, self.table_name)
 
     @property
     def func(self) -> Any:
@@ -404,7 +416,7 @@ class Op(Record):
     def quiet_grad(self) -> Any:
         """The same; None where it is refused."""
         records = gradients_read(self)
-        return records[0].grad if len(records) == 1 else None
+        return records[0].quiet_grad if len(records) == 1 else None
 
     @property
     def autograd(self) -> OpAutograd:
@@ -591,6 +603,7 @@ class Layer(Record):
     lookup_keys = PassField[tuple[str, ...]]("Keys of its only op.")
     site_key = PassField[str]("Structural address of its only op.")
     out = PassField[Any]("The saved activation of its only op.")
+    stats = PassField[Statistics]("Statistics of that.")
     transformed_out = PassField[Any]("What ``SaveOptions`` made of that; None where it made nothing.")
     transformed_out_shape = PassField[tuple[int, ...] | None]("Shape of what was made.")
     transformed_out_dtype = PassField[Any]("Element type of what was made.")

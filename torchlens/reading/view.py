@@ -29,7 +29,7 @@ from torchlens.errors import (
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
-__all__ = ["LiveBackwards", "LiveTensors", "View", "no_loss", "not_saved"]
+__all__ = ["LiveBackwards", "LiveTensors", "View", "no_loss", "not_saved", "statistics_only"]
 
 
 class LiveTensors(Protocol):
@@ -254,8 +254,8 @@ class View(ABC):
         Live and connected to the autograd graph in the process that captured it, else from the stored bytes.
 
         Raises:
-            PayloadUnavailableError: ``activation_not_saved``, when the capture kept neither; ``activation_not_stored``,
-                when its process held the tensor alone.
+            PayloadUnavailableError: ``activation_not_saved``, when the capture kept neither; ``statistics_only``, when
+                it kept statistics in its place; ``activation_not_stored``, when its process held the tensor alone.
         """
         ops = self.table(table)
         overwritten: PayloadUnavailableError | None = None
@@ -268,6 +268,8 @@ class View(ABC):
                 if tensor is not None:
                     return tensor
         ref = ops.value("payload_ref", row)
+        if ref is None and overwritten is None and ops.value("has_stored_stats", row):
+            raise statistics_only(ops.value("label", row))
         if ref is None:
             is_made = ops.value("transformed_payload_ref", row) is not None
             raise overwritten or not_saved(ops.value("label", row), is_made=is_made)
@@ -330,6 +332,8 @@ class View(ABC):
         """
         gradients = self.table("gradients")
         ref = gradients.value("payload_ref", row)
+        if ref is None and gradients.value("has_stored_stats", row):
+            raise statistics_only(f"the gradient of {gradients.value('owner', row)}")
         if ref is None:
             raise PayloadUnavailableError(
                 code="gradient_not_saved",
@@ -446,6 +450,16 @@ def not_saved(label: str, *, is_made: bool = False) -> PayloadUnavailableError:
         if is_made
         else f"capture again with a save= that matches it, such as save=tl.label({label!r}) or save='all'",
         label=label,
+    )
+
+
+def statistics_only(of: str) -> PayloadUnavailableError:
+    """The refusal of a payload in whose place statistics were kept."""
+    return PayloadUnavailableError(
+        code="statistics_only",
+        problem=f"of {of} statistics were kept, and not its elements",
+        remedy="read .stats, or capture again with save= and save_grads= that name it without tl.stats_only()",
+        label=of,
     )
 
 

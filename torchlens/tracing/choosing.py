@@ -35,10 +35,11 @@ from projections.selector import (
     Regex,
     Selector,
 )
-from torchlens.backward.policy import EVERYTHING, NOTHING, Kept, Policy
+from torchlens.backward.policy import EVERYTHING, NOTHING, Kept, Measuring, Policy
 from torchlens.capture.places import is_own
 from torchlens.capture.plan import runs_code
 from torchlens.errors import ConfigurationError, TorchLensError, TorchLensWarning, message_of
+from torchlens.options import StatisticsOnly
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
 from torchlens.tracing.request import gradients_of, text_of
@@ -185,6 +186,9 @@ def policy_of(asked: Any, trace: Trace) -> Policy:
     Warns:
         TorchLensWarning: ``save_grads_matched_nothing``.
     """
+    if isinstance(asked, StatisticsOnly):
+        inner = policy_of(True if asked.select is None else asked.select, trace)
+        return inner if inner is NOTHING else Measuring(text_of(asked), inner)
     selector = gradients_of(asked)
     if isinstance(selector, bool):
         return EVERYTHING if selector else NOTHING

@@ -48,7 +48,7 @@ from torchlens.backward.triggers import Backwards
 from torchlens.capture import checkpoints as checkpointing
 from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
-from torchlens.capture.changing import ChangingKeeper
+from torchlens.capture.changing import ChangingKeeper, MeasuringKeeper
 from torchlens.capture.checkpoints import Checkpoints, Evidence
 from torchlens.capture.handlers import Handlers
 from torchlens.capture.inputs import argument_names, copied
@@ -314,6 +314,10 @@ def _keeper(writer: StreamWriter, request: Request, *, on_disk: bool) -> Keeper:
     store = writer.store if on_disk else None
     detach, budget = options.detach_saved_activations, Budget(options.save_budget)  # type: ignore[arg-type]  # validated
     change = _change(how)
+    if request.only_statistics:
+        return MeasuringKeeper(
+            writer.reserve, None, detach=detach, budget=budget, copies=False, device=None, change=None, raw=False
+        )
     if change is None and how.device is None and how.mode == "reference":
         return Keeper(writer.reserve, store, detach=detach, holding=request.holding, budget=budget)
     return ChangingKeeper(

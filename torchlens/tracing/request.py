@@ -49,6 +49,7 @@ from torchlens.options import (
     DiskStorage,
     JournalOptions,
     SaveOptions,
+    StatisticsOnly,
     backward_ready_conflict,
     save_grads_invalid,
 )
@@ -91,6 +92,7 @@ class Request:
     tags: tuple[str, ...]
     save_grads_text: str | None = None  # which gradients are to be kept, as text; None for none
     follows_backward: bool = True  # whether backward passes are recorded
+    only_statistics: bool = False  # statistics are kept in place of payloads
     also_called: str | None = None  # address of the model within a wrapper that was taken off
 
     @property
@@ -182,6 +184,8 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
         return item
     if isinstance(item, str) and item not in ("", "all", "none"):
         return _named(item, root)
+    if isinstance(item, StatisticsOnly):
+        raise statistics_mixed(item, "save")
     if isinstance(item, Tensor):
         raise ConfigurationError(
             code="layers_to_save_type_invalid",
@@ -198,6 +202,17 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
         remedy='pass None, "all" or "none" alone; or a selector, a label, a module address, a position in trace.ops, '
         "part of a label, a predicate, or a list of these",
         received_type=type(item).__name__,
+    )
+
+
+def statistics_mixed(item: StatisticsOnly, argument: str) -> ConfigurationError:
+    """The refusal of statistics of some sites beside payloads of others."""
+    return ConfigurationError(
+        code="statistics_mixed",
+        problem=f"{argument}= got {text_of(item)} inside something else, and a capture keeps payloads or statistics",
+        remedy=f"pass {argument}=tl.stats_only(...) alone, with all that is asked for inside it; payloads give the same"
+        " statistics, so keep payloads where some are wanted",
+        argument=argument,
     )
 
 
@@ -245,6 +260,8 @@ def text_of(request: Any) -> str:
             if (value := getattr(request, field.name)) != field.default
         ]
         return f"SaveOptions({', '.join(asked)})"
+    if isinstance(request, StatisticsOnly):
+        return f"stats_only({'' if request.select is None else text_of(request.select)})"
     if request is None or isinstance(request, (str, int, Selector)) or type(request).__module__ == "torch":
         return repr(request)
     return getattr(request, "__qualname__", type(request).__qualname__)
@@ -379,6 +396,8 @@ def gradients_of(asked: Any) -> Selector | bool:
         ConfigurationError: ``save_grads_type_invalid``.
         SelectionError: ``selector_reads_values``.
     """
+    if isinstance(asked, StatisticsOnly):
+        asked = True if asked.select is None else asked.select
     if asked is None or isinstance(asked, bool):
         return asked is True
     if isinstance(asked, str) and asked in ("all", "none"):
@@ -390,6 +409,8 @@ def gradients_of(asked: Any) -> Selector | bool:
 
 
 def _one_gradient(item: Any) -> Selector:
+    if isinstance(item, StatisticsOnly):
+        raise statistics_mixed(item, "save_grads")
     if isinstance(item, Selector):
         refuse_values(item)
         return item
@@ -429,7 +450,10 @@ def gradients_text(options: CaptureOptions, storage: Any) -> str | None:
     if options.backward_ready and holding_of(storage) == "nothing":
         raise backward_ready_conflict("storage=tl.to_disk(path) holds activations on the disk alone")
     asked = gradients_of(options.save_grads)
-    return None if asked is False else "True" if asked is True else text_of(options.save_grads)
+    if asked is False:
+        return None
+    is_all = asked is True and not isinstance(options.save_grads, StatisticsOnly)
+    return "True" if is_all else text_of(options.save_grads)
 
 
 def new_journal(storage: DiskStorage, journal: Any) -> Journal:

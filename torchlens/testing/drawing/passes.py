@@ -21,8 +21,10 @@ from journal.events import (
     ClosedBy,
     EngineEntered,
     Event,
+    Figures,
     GradientKept,
     GradientObserved,
+    GradientStatisticsTaken,
     MakersSeen,
     NodeFired,
     NodesFound,
@@ -63,6 +65,7 @@ class Building(Protocol):
 
     def pick(self, options: Sequence[Any]) -> Any: ...
     def chance(self) -> bool: ...
+    def figures(self) -> Figures | None: ...
     def add(self, event: Event) -> None: ...
     def payload(self) -> tuple[int, int, None] | None: ...
 
@@ -342,8 +345,11 @@ class DrawnPasses:
                 payload=None if waits else building.payload(),
             )
         )
+        at = At(len(building.events) - 1)
         if waits and building.chance():
-            opened.waiting.append(At(len(building.events) - 1))
+            opened.waiting.append(at)
+        elif waits and building.chance():
+            building.add(GradientStatisticsTaken(of=at, figures=building.figures()))
 
     def returned(self, opened: Pass, key: Key, fired: set[Key]) -> None:
         """A gradient that the engine gave for a node which did not run."""

@@ -38,6 +38,7 @@ from journal.events import (
     ConstantSeen,
     Event,
     ExceptionTraced,
+    Figures,
     ForwardAborted,
     ForwardHalted,
     ForwardInterrupted,
@@ -64,6 +65,7 @@ from journal.events import (
     PayloadKept,
     PreHooksStarted,
     SavedForBackward,
+    StatisticsTaken,
     StreamOpened,
     ThreadCalled,
     TransformKept,
@@ -585,6 +587,8 @@ class Building:
                     made = self.payload()
                     if made is not None:
                         self.add(TransformKept(value=Value(value), shape=(2,), dtype="float16", payload=made))
+            elif self.chance():
+                self.add(StatisticsTaken(value=Value(value), figures=self.figures()))
         if ending != "interrupted" and self.chance():
             for node in range(self.num_nodes):
                 kept = tuple([(number, 64, 8 * number, 16) for number in range(self.draw(st.integers(0, 2)))])
@@ -592,6 +596,14 @@ class Building:
         if self.must_settle or self.chance():
             self.add(CaptureSettled(torch_restored=True))
             self.is_settled = True
+
+    def figures(self) -> Figures | None:
+        """Statistics of a tensor, as an event has them."""
+        num_nan, num_inf, num_finite = (self.draw(st.integers(0, 3)) for _ in range(3))
+        if not self.chance():
+            return None
+        count = num_nan + num_inf + num_finite
+        return (count, num_nan, num_inf, *((-1.5, 2, 0.25, 1.0) if num_finite else (None,) * 4))
 
     def backward(self) -> None:
         """Passes over what the forward left, the last of them maybe unfinished."""

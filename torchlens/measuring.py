@@ -1,0 +1,238 @@
+"""Statistics of a tensor's elements: how many, how many not finite, their range, mean and spread.
+
+Rule   the same elements in the same order give the same bits, on any device, machine and number of threads, and
+       however they lie in memory: statistics taken in place of a payload are those of the payload.
+Note   "Halving": a sum is made of elements in double precision. Blocks of them are added to the first block, element
+       by element, then the second half of that to the first, until few are left, which Python adds exactly
+       (``math.fsum``). A reduction of torch's adds in an order that depends on threads, vector width and strides.
+Not    how they are stored (journal/events/statistics.py), or read (reading/statistics.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from journal.events import Figures
+from torchlens import compat
+from torchlens.tensors import told_apart
+
+__all__ = ["Extent", "extent_of", "measured"]
+
+BLOCK: Final = 1 << 15
+"""Elements that are widened together; more would be shared out to threads, which costs more than it gains."""
+
+FEW: Final = 256
+"""Elements that Python adds up itself."""
+
+TINY, HUGE = 2.0**-400, 2.0**400
+"""Beyond these a square leaves the range of double precision, and elements are scaled by a power of two."""
+
+DOUBLES: Final = (torch.float64, torch.complex128)
+"""The dtypes that reach beyond."""
+
+
+class Extent(NamedTuple):
+    """How far elements reach; of complex ones, the range is that of magnitudes. Minus zero is zero."""
+
+    size: int  # number of elements
+    num_nan: int
+    num_inf: int
+    smallest: float | int | None  # of the finite ones; None where there is none
+    largest: float | int | None
+
+    @property
+    def num_nonfinite(self) -> int:
+        return self.num_nan + self.num_inf
+
+
+class Row(NamedTuple):
+    """The finite elements of a part of a tensor in the order of its axes, of complex ones the magnitudes."""
+
+    finite: Tensor
+    num_nan: int
+    num_inf: int
+    each: int  # for how many elements each stands
+
+    @property
+    def size(self) -> int:
+        return (self.finite.numel() + self.num_nan + self.num_inf) * self.each
+
+
+Rows: TypeAlias = "tuple[list[Row], int]"
+"""The rows of a tensor, and the power of two by which the magnitudes among them were multiplied."""
+
+
+def extent_of(tensor: Tensor) -> Extent | None:
+    """How far a tensor's elements reach; None where they cannot be looked at.
+
+    Of a tensor that stores some of its elements, as a sparse one, these are looked at and counted.
+    """
+    with compat.NoTorchFunction():
+        try:
+            found = rows_of(tensor)
+            return None if found is None else reached(*found)
+        except (RuntimeError, TypeError):  # a class, layout or dtype of which torch does not tell what looking takes
+            return None
+
+
+def measured(tensor: Tensor) -> Figures | None:
+    """The statistics of a tensor's elements, as an event has them; None as for ``extent_of``.
+
+    Mean and standard deviation are those of the finite elements; the latter divides by their number.
+    """
+    with compat.NoTorchFunction():
+        try:
+            found = rows_of(tensor)
+            if found is None:
+                return None
+            rows, scale = found
+            extent = reached(rows, scale)
+            return (*extent, *moments(rows, scale, extent))
+        except (RuntimeError, TypeError):  # as in extent_of
+            return None
+
+
+# -- elements in a row
+
+
+def rows_of(tensor: Tensor) -> Rows | None:
+    """The elements; those that are one in memory along a whole axis are there once."""
+    if tensor.is_meta or compat.is_functional_wrapper(tensor):
+        return None
+    plain = [in_a_row(part) for part in compat.stored_elements(tensor)]
+    scale = 0
+    if plain and plain[0][0].dtype.is_complex:
+        scale = scale_for([compat.viewed(compat.real_parts(part), -1) for part, _ in plain])
+        plain = [(magnitudes(part, scale), each) for part, each in plain]
+    return [Row(*finite_in(part), each) for part, each in plain], scale
+
+
+def in_a_row(plain: Tensor) -> tuple[Tensor, int]:
+    if plain.is_quantized:
+        plain = compat.dequantized(plain)
+    plain, each = told_apart(plain)
+    if plain.device.type not in ("cpu", "cuda"):  # there may be no double precision
+        plain = compat.to(plain, "cpu")
+    plain = compat.contiguous(compat.resolve_conj(compat.resolve_neg(plain)))
+    kind = plain.dtype
+    if kind is torch.bool:
+        plain = compat.viewed(plain, torch.uint8)
+    elif kind is torch.complex32:
+        plain = compat.to(plain, torch.complex64)
+    elif kind.is_floating_point and kind.itemsize == 1:
+        plain = compat.to(plain, torch.float32)
+    elif not kind.is_floating_point and not kind.is_complex and not kind.is_signed and kind is not torch.uint8:
+        plain = compat.to(plain, torch.int64 if kind.itemsize < 8 else torch.float64)
+    return compat.viewed(plain, -1), each
+
+
+def magnitudes(plain: Tensor, scale: int) -> Tensor:
+    """Of complex elements, scaled, by operations that are exact or rounded once, so that they are the same anywhere."""
+    parts = scaled(compat.to(compat.real_parts(plain), torch.float64), scale)
+    squares = compat.times(parts, parts)
+    added = compat.added(compat.narrow(squares, 1, 0, 1), compat.narrow(squares, 1, 1, 1))
+    return compat.viewed(compat.square_root(added), -1)
+
+
+def finite_in(plain: Tensor) -> tuple[Tensor, int, int]:
+    """The finite elements, how many others are NaN, and how many infinite."""
+    if not plain.numel() or all(map(math.isfinite, ends_of(plain))):  # a NaN would be both ends
+        return plain, 0, 0
+    finite = compat.chosen(plain, compat.is_finite(plain))
+    num_nan = int(compat.number_of(compat.count_nonzero(compat.is_nan(plain))))
+    return finite, num_nan, plain.numel() - finite.numel() - num_nan
+
+
+def scale_for(rows: list[Tensor]) -> int:
+    """By which power of two the elements are multiplied so that their squares stay in range; 0 for most."""
+    found = [finite_in(row)[0] for row in rows if row.dtype in DOUBLES]
+    largest = max((abs(end) for row in found if row.numel() for end in ends_of(row)), default=0.0)
+    return 0 if largest == 0.0 or TINY < largest < HUGE else -math.frexp(largest)[1]
+
+
+def scaled(wide: Tensor, scale: int) -> Tensor:
+    if not scale:
+        return wide
+    half = scale // 2  # two to the power of all of it may be no number
+    return compat.times(compat.times(wide, 2.0**half), 2.0 ** (scale - half))
+
+
+def unscaled(number: float, scale: int) -> float:
+    """A number as it was; infinite where that is beyond the numbers there are, as a magnitude of two large parts is."""
+    try:
+        return math.ldexp(number, -scale)
+    except OverflowError:
+        return math.inf
+
+
+# -- range
+
+
+def reached(rows: list[Row], scale: int) -> Extent:
+    ends = [end for row in rows if row.finite.numel() for end in ends_of(row.finite)]
+    if scale:
+        ends = [unscaled(end, scale) for end in ends]
+    return Extent(
+        sum(row.size for row in rows),
+        sum(row.num_nan * row.each for row in rows),
+        sum(row.num_inf * row.each for row in rows),
+        min(ends) + 0 if ends else None,
+        max(ends) + 0 if ends else None,
+    )
+
+
+def ends_of(plain: Tensor) -> tuple[float, float]:
+    low, high = compat.smallest_and_largest(plain)
+    return compat.number_of(low) + 0, compat.number_of(high) + 0  # minus zero and nothing is zero
+
+
+# -- mean and spread
+
+
+def moments(rows: list[Row], scale: int, extent: Extent) -> tuple[float | None, float | None]:
+    """Mean and standard deviation of the finite elements; None where there is none."""
+    count = extent.size - extent.num_nonfinite
+    if not count:
+        return None, None
+    further = 0 if scale else scale_for([row.finite for row in rows])
+    mean = math.fsum(row.each * total(row.finite, further) for row in rows) / count
+    square = math.fsum(row.each * total(row.finite, further, mean) for row in rows) / count
+    scale += further
+    return unscaled(mean, scale) + 0.0, unscaled(math.sqrt(square), scale)
+
+
+def total(finite: Tensor, scale: int, mean: float | None = None) -> float:
+    """The sum of elements, or of the squares of how far each is from the mean; see "Halving" in the header."""
+    size = finite.numel()
+    if not size:
+        return 0.0
+    gathered: Tensor | None = None
+    for start in range(0, size, BLOCK):
+        length = min(BLOCK, size - start)
+        block = compat.narrow(finite, 0, start, length)
+        wide = scaled(compat.to(block, torch.float64), scale)
+        if mean is not None:
+            apart = compat.less(wide, mean)
+            wide = compat.times(apart, apart)
+        if gathered is None:
+            gathered = compat.clone(wide) if size > BLOCK else wide
+        else:
+            compat.add_to(compat.narrow(gathered, 0, 0, length), wide)
+    assert gathered is not None
+    return halved(gathered)
+
+
+def halved(wide: Tensor) -> float:
+    left: list[float] = []
+    size = wide.numel()
+    while size > FEW:
+        half = size // 2
+        if size % 2:
+            left.append(compat.number_of(compat.narrow(wide, 0, size - 1, 1)))
+        wide = compat.added(compat.narrow(wide, 0, 0, half), compat.narrow(wide, 0, half, half))
+        size = half
+    return math.fsum([*compat.numbers_of(wide), *left])
