@@ -82,6 +82,8 @@ from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_cop
 if TYPE_CHECKING:
     import pandas
 
+    from torchlens.travel.nonfinite import FirstNonfinite, Sort
+
 __all__ = ["MISSING", "CaptureOutcome", "Trace"]
 
 RECORDS: Final[Mapping[str, type[Record]]] = {
@@ -666,6 +668,27 @@ class Trace(View):
         assert self.projector is not None  # tables would have refused
         with collector.paused():
             return self.projector.at(event)
+
+    def first_nonfinite(self, sort: Sort = "nonfinite") -> FirstNonfinite:
+        """The first tensor that holds NaN or infinity, forward and backward, in the order in which things happened.
+
+        Everything that was kept is looked at, once each, until one is found: activations, arguments, gradients, or the
+        statistics that ``tl.stats_only()`` kept of them. What was not kept and came before is named in the answer.
+
+        Args:
+            sort: ``"nan"`` passes over infinities, which masks are often made of.
+
+        Returns:
+            What it is and holds, what it was made from and how far that reaches, and where; false where none was found.
+
+        Raises:
+            PayloadUnavailableError: ``torch_not_installed``, where there are payloads to read.
+            ConfigurationError: ``option_value_invalid``.
+        """
+        from torchlens.travel.nonfinite import first_nonfinite  # for cost
+
+        self.require_open()
+        return first_nonfinite(self, sort)
 
     def summary(self, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
         """The module tree with calls, shapes and parameters, and totals, as text.

@@ -1,0 +1,512 @@
+"""The first tensor of a capture that is not finite: ``trace.first_nonfinite()``.
+
+Reads  the tensors of a capture in the order of its events (extents.py), until one holds NaN or infinity.
+Gives  a ``FirstNonfinite``.
+Rule   what it was made from are its *operands*: of an op what the call was given, parameters too; of a gradient the
+       gradients that came to the nodes that sent it. It was ``made`` here where all of them were looked at and hold
+       nothing of the kind, ``inherited`` where one does, ``given`` where no call made it, and else it is ``unknown``.
+Rule   where something before it was not looked at it is the first *seen*; what that is, is told.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from journal.events import (
+    BufferSeen,
+    BufferWritten,
+    ConstantSeen,
+    InputSeen,
+    OpExecuted,
+    PassOpened,
+    ValueReread,
+)
+from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH, PASS_WIDTH
+from projections.details import field
+from projections.errors import over_events
+from projections.forward import Forward
+from torchlens.errors import ConfigurationError, PayloadUnavailableError
+from torchlens.printable import amount, printable
+from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
+from torchlens.reading.view import View
+from torchlens.travel.extents import Extents, Seen
+
+__all__ = ["FirstNonfinite", "Operand", "first_nonfinite"]
+
+Sort: TypeAlias = Literal["nonfinite", "nan"]
+Origin: TypeAlias = Literal["made", "inherited", "given", "unknown"]
+Verdict: TypeAlias = Literal["first", "first_seen", "clean", "clean_as_seen", "not_checked"]
+
+Reach: TypeAlias = "tuple[int, int, float | None, float | None]"
+
+NOT_LOOKED_AT: Final = (None, None, None, None)
+
+NAMED: Final = 8
+"""Most names of what was not looked at that the text form has."""
+
+ROOTS: Final = field(PassOpened, "roots")
+SEEDS: Final = field(PassOpened, "seeds")
+
+
+@attrs.frozen
+class Operand:
+    """Something that a tensor was made from, and how far its elements reach."""
+
+    kind: str  # "activation", "parameter", "constant", or "gradient"
+    label: str  # of the op, address of the parameter, or what the gradient is of
+    num_nan: int | None  # None where it was not looked at
+    num_inf: int | None
+    min: float | int | None  # of the finite elements; None where there is none, or it was not looked at
+    max: float | int | None
+
+    @property
+    def is_examined(self) -> bool:
+        """Whether it was looked at."""
+        return self.num_nan is not None
+
+    def __str__(self) -> str:
+        return printable(f"{self.label} ({self.kind}): {reach(self.num_nan, self.num_inf, self.min, self.max)}")
+
+
+@attrs.frozen(repr=False)
+class FirstNonfinite:
+    """The first tensor that is not finite, in the order of events; false where none was found.
+
+    ``verdict`` is ``first``, or ``first_seen`` where something before it was not looked at; where none was found,
+    ``clean``, ``clean_as_seen`` or ``not_checked``. What is told of the tensor is None, or empty, where there is none.
+    """
+
+    verdict: Verdict
+    num_examined: int  # tensors looked at
+    unexamined: Sequence[str]  # names of what was not, before it; of all where none was found
+    event: int | None = None  # its number in the stream
+    kind: str | None = None  # "input", "activation", "buffer", "constant", "argument" or "gradient"
+    label: str | None = None  # of the op, or address of the parameter, whose it is
+    backward_pass: int | None = None  # from 1; None in the forward
+    count: int | None = None  # its elements
+    num_nan: int | None = None
+    num_inf: int | None = None
+    min: float | int | None = None  # of its finite elements; None where there is none
+    max: float | int | None = None
+    origin: Origin | None = None  # "made" here, "inherited", "given" from outside, or "unknown"
+    made_by: tuple[str, ...] = ()  # ops that made it; of a gradient, firings that sent it, with their ops
+    operands: tuple[Operand, ...] = ()  # what it was made from
+    modules: tuple[str, ...] = ()  # labels of the module calls around the op, outermost first
+    place: FuncCallLocation | None = None  # where the op was called; of a gradient, an op whose derivative sent it
+    call_line: str | None = None  # that line of source; None where it is not known
+
+    def __bool__(self) -> bool:
+        return self.event is not None
+
+    def __str__(self) -> str:
+        return "\n".join(printable(line) for line in self.lines())
+
+    __repr__ = __str__
+
+    def lines(self) -> Iterator[str]:
+        looked = f"{amount(self.num_examined, 'tensor')} looked at"
+        if self.event is None:
+            if self.verdict == "not_checked":
+                yield "not checked: no tensor could be looked at"
+            else:
+                yield f"all finite: {looked}"
+        else:
+            during = "" if self.backward_pass is None else f" in backward pass {self.backward_pass}"
+            seen = "" if self.verdict == "first" else " seen"
+            yield f"first{seen} not finite: {self.kind} of {self.label}{during}, event {self.event}"
+            yield f"  {reach(self.num_nan, self.num_inf, self.min, self.max)}, of {amount(self.count or 0, 'element')}"
+            yield f"  {SAID[self.origin or 'unknown']}{': ' + ', '.join(self.made_by) if self.made_by else ''}"
+            yield from (f"    {operand}" for operand in self.operands)
+            if self.place is not None:
+                yield f"  at {self.place}" + (f": {self.call_line}" if self.call_line else "")
+            if self.modules:
+                yield f"  in {' > '.join(self.modules)}"
+        if self.unexamined:
+            named = ", ".join(self.unexamined[:NAMED])
+            more = f" and {len(self.unexamined) - NAMED} more" if len(self.unexamined) > NAMED else ""
+            when = "" if self.event is None else " before it"
+            yield f"  not looked at{when}: {named}{more}"
+
+
+SAID: Final = {
+    "made": "made here, of what holds none of these",
+    "inherited": "inherited, by",
+    "given": "given from outside",
+    "unknown": "it is not known whether it was made here: not all that it was made from was looked at",
+}
+
+
+def reach(num_nan: int | None, num_inf: int | None, low: float | None, high: float | None) -> str:
+    if num_nan is None:
+        return "not looked at"
+    parts = [f"{num_nan} NaN"] if num_nan else []
+    parts += [f"{num_inf} infinite"] if num_inf else []
+    if low is not None and high is not None:
+        parts.append(f"{low:.6g} to {high:.6g}" if not parts else f"finite from {low:.6g} to {high:.6g}")
+    return ", ".join(parts) or "no elements"
+
+
+def first_nonfinite(view: View, sort: Sort = "nonfinite") -> FirstNonfinite:
+    """See ``Trace.first_nonfinite``."""
+    if sort not in ("nonfinite", "nan"):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"first_nonfinite() looks for {sort!r}, which is neither 'nonfinite' nor 'nan'",
+            remedy='pass "nan" to pass over infinities, which masks are often made of; or leave it out',
+            argument="sort",
+        )
+    with over_events():
+        return Search(view, sort).run()
+
+
+class Packed:
+    """Extents by number, in few bytes each, of tensors that hold no NaN."""
+
+    def __init__(self) -> None:
+        self.low, self.high, self.num_inf = array("d"), array("d"), array("q")
+
+    def put(self, number: int, extent: Any) -> None:
+        missing = number + 1 - len(self.low)
+        if missing > 0:
+            self.low.extend([math.nan] * missing)
+            self.high.extend([math.nan] * missing)
+            self.num_inf.extend([-1] * missing)
+        self.low[number] = math.nan if extent.smallest is None else extent.smallest
+        self.high[number] = math.nan if extent.largest is None else extent.largest
+        self.num_inf[number] = extent.num_inf
+
+    def has(self, number: int) -> bool:
+        return 0 <= number < len(self.low) and self.num_inf[number] >= 0
+
+    def get(self, number: int) -> Reach | None:
+        """NaN, infinite, smallest and largest finite; None for what was not looked at."""
+        if not self.has(number):
+            return None
+        low, high = self.low[number], self.high[number]
+        return (0, self.num_inf[number], None if math.isnan(low) else low, None if math.isnan(high) else high)
+
+
+class Search:
+    """One look through a capture."""
+
+    def __init__(self, view: View, sort: Sort) -> None:
+        self.view: Final = view
+        self.extents: Final = Extents(view)
+        self.forward: Final[Forward] = view.tables.forward
+        self.sort: Final = sort
+        self.stop: Final = view.tables.fact("nonfinite_stop")
+        self.values: Final = Packed()
+        self.gradients: Final = Packed()
+        self.arguments: dict[int, Any] = {}  # by place, of the call that was seen last
+        self.arguments_of = -1  # its event
+        self.unexamined: Final = array("q")  # values
+        self.roots: dict[int, dict[int, bool]] = {}  # by pass and node at which it began: whether torch made the ones
+        self.num_examined = 0
+
+    def is_sought(self, num_nan: int, num_inf: int) -> bool:
+        return num_nan > 0 or (self.sort == "nonfinite" and num_inf > 0)
+
+    @property
+    def stopped_at(self) -> int | None:
+        """The value at which ``raise_on_nan`` ended the forward."""
+        return None if self.stop is None else self.stop[1]
+
+    def where_stopped(self) -> Any:
+        """What the event that ended it tells of that value."""
+        _, value, num_nan, num_inf = self.stop
+        count = math.prod(self.forward.brief_of(value).shape or ())
+        return self.extents.measuring.Extent(max(count, num_nan + num_inf), num_nan, num_inf, None, None)
+
+    def run(self) -> FirstNonfinite:
+        for seen in self.extents.seen():
+            extent = seen.extent
+            if extent is None and seen.kind == "value" and seen.number == self.stopped_at:
+                extent = self.where_stopped()
+                seen = seen._replace(extent=extent)
+            if extent is None:
+                if seen.kind == "value":
+                    self.unexamined.append(seen.number)
+                continue
+            self.num_examined += 1
+            if seen.kind == "argument":
+                if seen.event != self.arguments_of:
+                    self.arguments_of, self.arguments = seen.event, {}
+                self.arguments[seen.number] = extent
+            else:
+                (self.values if seen.kind == "value" else self.gradients).put(seen.number, extent)
+            if self.is_sought(extent.num_nan, extent.num_inf):
+                return self.found(seen)
+        missed = self.missed(None)
+        verdict: Verdict = "clean_as_seen" if missed else "clean"
+        return FirstNonfinite(
+            verdict=verdict if self.num_examined else "not_checked", num_examined=self.num_examined, unexamined=missed
+        )
+
+    def found(self, seen: Seen) -> FirstNonfinite:
+        missed, extent = self.missed(seen), seen.extent
+        return FirstNonfinite(
+            verdict="first_seen" if missed else "first",
+            num_examined=self.num_examined,
+            unexamined=missed,
+            event=seen.event,
+            count=extent.size,
+            num_nan=extent.num_nan,
+            num_inf=extent.num_inf,
+            min=extent.smallest,
+            max=extent.largest,
+            **(self.of_gradient(seen) if seen.kind == "gradient" else self.of_value(seen)),
+        )
+
+    def origin(self, operands: Sequence[Operand]) -> Origin:
+        """Whether something was made of these, or inherited from one."""
+        if any(self.is_sought(each.num_nan or 0, each.num_inf or 0) for each in operands):
+            return "inherited"
+        return "made" if all(each.is_examined for each in operands) else "unknown"
+
+    # -- names and places
+
+    def site(self, value: int) -> tuple[str, int] | None:
+        """The table and row at which a value is described; None for a constant that no row shows."""
+        row = self.forward.value_rows.get(value)
+        if row is not None:
+            return "ops", row
+        row = self.view.tables.orphans.context.value_rows.get(value)
+        return None if row is None else ("orphans", row)
+
+    def name(self, value: int) -> str:
+        site = self.site(value)
+        return f"constant {value}" if site is None else self.label(site)
+
+    def label(self, site: tuple[str, int]) -> str:
+        label: str = self.view.table(site[0]).value("label", site[1])
+        return label
+
+    def around(self, site: tuple[str, int] | None) -> dict[str, Any]:
+        """Module calls and line of an op."""
+        if site is None:
+            return {}
+        table, row = site
+        column = self.view.table(table).value
+        frame = innermost_own(column("code_context", row), lambda frame: frame[0])
+        place = None if frame is None else location_of(self.view, frame)
+        line = None if place is None else place.call_line
+        return {"modules": tuple(column("modules", row)), "place": place, "call_line": line}
+
+    # -- values
+
+    def of_value(self, seen: Seen) -> dict[str, Any]:
+        at, event = seen.event, self.view.event(seen.event)
+        if seen.kind == "argument":
+            return self.of_argument(at, event, seen.number)
+        site = self.site(seen.number)
+        told = {"label": self.name(seen.number), **self.around(site)}
+        match event:
+            case InputSeen():
+                return told | {"kind": "input", "origin": "given"}
+            case BufferSeen():
+                return told | {"kind": "buffer", "origin": "given"}
+            case ConstantSeen(made_by=maker):
+                is_made = maker is not None and event.inside
+                operands = [self.operand(number) for number in event.inputs] if is_made else []
+                origin = "given" if not is_made else self.origin(operands) if operands else "unknown"
+                kind = "activation" if is_made else "constant"
+                return told | {"kind": kind, "origin": origin, "operands": tuple(operands)}
+            case BufferWritten(how="reassign", source=source):
+                operands = [] if source is None else [self.operand(source)]
+                made_by = () if source is None else (self.name(source),)
+            case BufferWritten(source=source):
+                writer = None if source is None else self.site(source)
+                operands = [] if writer is None else self.operands_of_op(writer)
+                made_by = () if writer is None else (self.label(writer),)
+                told |= self.around(writer)
+            case ValueReread(of=of, writer=writer):
+                operands, made_by = [self.operand(of), self.operand(writer)], (self.name(writer),)
+                return told | self.made("activation", operands, made_by)
+            case _:
+                operands, made_by = self.operands_of_call(at, event.inputs, event.writers), (told["label"],)
+                return told | self.made("activation", operands, made_by)
+        return told | self.made("buffer", operands, made_by)
+
+    def made(self, kind: str, operands: Sequence[Operand], made_by: tuple[str, ...]) -> dict[str, Any]:
+        return {"kind": kind, "origin": self.origin(operands), "made_by": made_by, "operands": tuple(operands)}
+
+    def of_argument(self, at: int, event: Any, place: int) -> dict[str, Any]:
+        """A copy of what a call was given: it holds what nothing before it did."""
+        number = event.inputs[place]
+        if isinstance(event, OpExecuted):
+            site = self.site(event.first)
+            told = {"label": self.name(event.first), **self.around(site)}
+        else:
+            calls = self.view.table("module_calls")
+            known = list(calls.column("event"))
+            told = {"label": calls.value("call_label", known.index(at)) if at in known else f"module {event.module}"}
+        given = self.operand(number, self.arguments[place])
+        origin = "given" if given.kind != "activation" else "unknown"
+        return told | {"kind": "argument", "origin": origin, "operands": (given,)}
+
+    def operands_of_op(self, site: tuple[str, int]) -> list[Operand]:
+        at = self.view.table(site[0]).value("event", site[1])
+        event = self.view.event(at)
+        return self.operands_of_call(at, event.inputs, event.writers) if isinstance(event, OpExecuted) else []
+
+    def operands_of_call(self, at: int, inputs: Sequence[int], writers: Sequence[int | None] | None) -> list[Operand]:
+        """Each thing that a call was given, once."""
+        copies = self.arguments if self.arguments_of == at else {}
+        found: dict[str, Operand] = {}
+        for place, number in enumerate(inputs):
+            writer = None if writers is None else writers[place]
+            one = self.operand(number if writer is None else writer, copies.get(place))
+            found.setdefault(one.label, one)
+        return list(found.values())
+
+    def operand(self, number: int, extent: Any = None) -> Operand:
+        """A value, or -1 - n for parameter n."""
+        if number < 0:
+            address = self.forward.words.parameters[-1 - number].address
+            extent = self.of_parameter(-1 - number) if extent is None else extent
+            return Operand("parameter", address, *told_of(extent))
+        kind = "constant" if self.site(number) is None else "activation"
+        return Operand(kind, self.name(number), *(self.reach_of(number) if extent is None else told_of(extent)))
+
+    def reach_of(self, value: int) -> Sequence[Any]:
+        return self.values.get(value) or NOT_LOOKED_AT
+
+    def of_parameter(self, row: int) -> Any:
+        """The extent of a parameter as the capture had it; None where it is not to be had."""
+        try:
+            return self.extents.measuring.extent_of(self.view.record("params", row).as_captured("first_nonfinite"))
+        except PayloadUnavailableError:
+            return None
+
+    # -- gradients
+
+    def of_gradient(self, seen: Seen) -> dict[str, Any]:
+        forward, state = self.forward, self.forward.backward
+        autograd, pairing = forward.autograd, forward.pairing
+        node, number, is_input, slot = four(state.gradients, seen.number * GRADIENT_WIDTH)
+        senders = [node] if is_input else self.senders(node, slot)
+        fires = self.fires_before(seen.event, number)
+        if is_input:  # its firing is told right behind it
+            sent = [(node, f"{autograd.labels[autograd.rows[node]]}")]
+        else:
+            sent = [(each, autograd.call_label(fires[each])) for each in senders if each in fires]
+        operands: list[Operand] = []
+        made_by: list[str] = []
+        site = None
+        for sender, label in sent:
+            op = pairing.op_of[autograd.rows[sender]]
+            operands += self.arrived(sender, number, seen)
+            made_by.append(label if op < 0 else f"{label} ({forward.labels.op[op]})")
+            site = ("ops", op) if site is None and op >= 0 else site
+        origin = self.origin(operands) if sent else "given"
+        for sender, _ in sent:
+            op = pairing.op_of[autograd.rows[sender]]
+            operands += self.operands_of_op(("ops", op)) if op >= 0 else []
+        own = pairing.ops_at(autograd.rows[node], slot)
+        site = ("ops", own[0]) if site is None and own else site
+        return {
+            "kind": "gradient",
+            "label": self.owner(node, slot, is_input=bool(is_input)),
+            "backward_pass": number + 1,
+            "origin": origin,
+            "made_by": tuple(made_by),
+            "operands": tuple({each.label + each.kind: each for each in operands}.values()),
+            **self.around(site),
+        }
+
+    def owner(self, node: int, slot: int, *, is_input: bool = False) -> str:
+        """Whose gradient stands at a place of a node: a parameter's, an op's, or the node's own."""
+        forward = self.forward
+        row = forward.autograd.rows[node]
+        if is_input:
+            return f"{forward.autograd.labels[row]}, input {slot}"
+        parameter = forward.pairing.leaf_params[row]
+        if parameter >= 0:
+            return forward.words.parameters[parameter].address
+        ops = forward.pairing.ops_at(row, slot)
+        return forward.labels.op[ops[0]] if ops else f"{forward.autograd.labels[row]}"
+
+    def senders(self, node: int, slot: int) -> list[int]:
+        """The nodes from which gradients flow to an output of a node, as rows of the fold."""
+        state = self.forward.backward
+        number = state.numbers[node]
+        found: dict[int, None] = {}
+        row = 0
+        for edge in range(len(state.edges) // 2):
+            while edge >= state.ends[row + 1]:
+                row += 1
+            if state.edges[2 * edge] == number and state.edges[2 * edge + 1] == slot:
+                found[row] = None
+        return list(found)
+
+    def fires_before(self, event: int, number: int) -> dict[int, int]:
+        """The last firing of each node of a pass before an event, by row of the fold."""
+        fires = self.forward.backward.fires
+        found: dict[int, int] = {}
+        for fire in range(len(fires) // FIRE_WIDTH):
+            node, of_pass, at, _ = four(fires, fire * FIRE_WIDTH)
+            if at >= event:
+                break
+            if of_pass == number:
+                found[node] = fire
+        return found
+
+    def arrived(self, node: int, number: int, before: Seen) -> list[Operand]:
+        """What came to the outputs of a node in a pass."""
+        state, found = self.forward.backward, dict[int, Operand]()
+        for gradient in range(before.number):
+            of_node, of_pass, is_input, slot = four(state.gradients, gradient * GRADIENT_WIDTH)
+            if of_node == node and of_pass == number and not is_input:
+                reached = self.gradients.get(gradient) or NOT_LOOKED_AT
+                found[slot] = Operand("gradient", self.owner(node, slot), *reached)
+        if not found and self.is_seeded_with_ones(node, number):
+            return [Operand("gradient", "the loss", 0, 0, 1.0, 1.0)]
+        return list(found.values()) or [Operand("gradient", self.owner(node, 0), *NOT_LOOKED_AT)]
+
+    def is_seeded_with_ones(self, node: int, number: int) -> bool:
+        """Whether a pass began at a node, with the ones that torch makes, and nothing else comes there."""
+        roots = self.roots.get(number)
+        if roots is None:
+            event = self.forward.source.row(self.forward.backward.passes[number * PASS_WIDTH])
+            pairs = zip(event[ROOTS], event[SEEDS], strict=False)
+            roots = {edge[0]: seed is None for (edge, _), seed in pairs if edge is not None}
+            self.roots[number] = roots
+        return roots.get(self.forward.backward.numbers[node], False)
+
+    # -- what was not looked at
+
+    def missed(self, seen: Seen | None) -> tuple[str, ...]:
+        """Names of what comes before a tensor, or of all, and was not looked at, in order, each once."""
+        names = dict.fromkeys(map(self.name, self.unexamined))
+        if self.forward.backward.fires:
+            names |= dict.fromkeys(self.firings_missed(None if seen is None else seen.event))
+        return tuple(names)
+
+    def firings_missed(self, before: int | None) -> Iterator[str]:
+        """Labels of the firings at which a gradient came that was not looked at."""
+        state, autograd = self.forward.backward, self.forward.autograd
+        looked: set[tuple[int, int]] = set()
+        for gradient in range(len(state.payloads)):
+            node, number, is_input, _ = four(state.gradients, gradient * GRADIENT_WIDTH)
+            if not is_input and self.gradients.has(gradient):
+                looked.add((node, number))
+        for fire in range(len(state.fires) // FIRE_WIDTH):
+            node, number, at, _ = four(state.fires, fire * FIRE_WIDTH)
+            if before is not None and at >= before:
+                return
+            if (node, number) not in looked and not self.is_seeded_with_ones(node, number):
+                yield autograd.call_label(fire)
+
+
+def told_of(extent: Any) -> Sequence[Any]:
+    return NOT_LOOKED_AT if extent is None else tuple(extent[1:5])
+
+
+def four(flat: Sequence[int], start: int) -> Sequence[int]:
+    """The first numbers of a row."""
+    return flat[start : start + 4]
