@@ -32,6 +32,7 @@ from torchlens.printable import amount, printable
 from torchlens.reading.facade import Trace
 from torchlens.travel.changes import Changes, changes
 from torchlens.travel.matching import Sought, What, sought
+from torchlens.travel.nonfinite import FirstNonfinite, Sort
 from torchlens.travel.past import PastTrace
 from torchlens.travel.waiting import grew
 from torchlens.travel.whereabouts import Whereabouts, whereabouts
@@ -287,6 +288,13 @@ class Cursor:
             raise nothing(wanted, f"{what!r} matches none of the first {amount(stop, 'event')}")
         self.position = found + 1
         return self
+
+    # -- questions
+
+    def first_nonfinite(self, sort: Sort = "nonfinite") -> FirstNonfinite:
+        """The first tensor of the capture with NaN or infinity, wherever the cursor stands; see
+        ``Trace.first_nonfinite``. ``cursor.seek(found.event)`` goes there."""
+        return self.whole.first_nonfinite(sort)
 
     # -- while it is written
 
