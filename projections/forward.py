@@ -101,7 +101,7 @@ class Forward:
         measured: The statistics that were taken in place of a payload, by value.
         constants: Event of each value that is described by none of a row.
         without_row: Values that stood at no row when they came, each with the event that gave it one.
-        saved: What each autograd node kept for the backward, by its number, where that was told.
+        saved: What each autograd node kept for the backward, by its number, or what of it did not tell.
         beside: What was kept beside the calls.
         orphaned: Whether the rows are the islands.
         witnessed: What ran beside and below the recorded calls.
@@ -125,7 +125,7 @@ class Forward:
         measured: dict[int, Figures | None],
         constants: dict[int, int],
         without_row: dict[int, int],
-        saved: Mapping[int, tuple[tuple[int, int, int, int], ...] | None],
+        saved: Mapping[int, tuple[tuple[int, int, int, int, str | None], ...] | str],
         beside: Beside,
         orphaned: bool = False,
         witnessed: Witnessed | None = None,

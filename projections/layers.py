@@ -280,7 +280,7 @@ LAYERS: Final[dict[str, Maker[Ops]]] = {
     **cost.LAYERS,
     "autograd_memory": first_pass("autograd_memory"),
     "num_autograd_tensors": first_pass("num_autograd_tensors"),
-    "total_autograd_memory": saved.of_passes,
+    **saved.LAYERS,
     "has_grad": over_passes("has_grad", any),
     "save_grads": over_passes("save_grads", any),
     "total_gradient_memory": over_passes("gradient_memory", total),

@@ -218,6 +218,11 @@ def parameter_memory(forward: Forward, numbers: Iterable[int]) -> int:
     return sum([forward.words.parameters[number].nbytes for number in numbers])
 
 
+def inside_call(inside: Callable[[Forward, Iterable[int]], int | None]) -> Maker[Forward]:
+    """A column of a sum over the op rows in a call."""
+    return per_call(lambda forward, call: inside(forward, forward.rows_inside(call)))
+
+
 CALLS: Final[dict[str, Maker[Forward]]] = {
     "call_label": lambda forward: forward.call_labels,
     "address": per_call(address_of),
@@ -256,6 +261,7 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
     "macs_forward": per_call(lambda forward, call: cost.macs_inside(forward, forward.rows_inside(call))),
     "flops_backward": per_call(lambda forward, call: cost.flops_back_inside(forward, forward.rows_inside(call))),
     "autograd_memory": per_call(lambda forward, call: saved.memory_inside(forward, forward.rows_inside(call))),
+    **{name: inside_call(inside) for name, inside in saved.INSIDE.items()},
     "output_activation_memory": per_call(output_memory),
     "internal_activation_memory": per_call(internal_memory),
     "output_gradient_memory": per_call(gradient_columns.output_gradients),
@@ -500,6 +506,11 @@ def place_text(place: tuple[str, int] | None) -> str | None:
     return None if place is None else f"{place[0]}:{place[1]}"
 
 
+def inside_module(inside: Callable[[Forward, Iterable[int]], int | None]) -> Maker[Forward]:
+    """A column of a sum over the op rows in any call of a module."""
+    return per_module(lambda forward, module: inside(forward, rows_of_module(forward, module)))
+
+
 MODULES: Final[dict[str, Maker[Forward]]] = {
     "address": per_module(lambda forward, module: forward.words.module_path(module)),
     "all_addresses": per_module(all_addresses),
@@ -578,6 +589,7 @@ MODULES: Final[dict[str, Maker[Forward]]] = {
     "total_autograd_memory": per_module(
         lambda forward, module: saved.memory_inside(forward, rows_of_module(forward, module))
     ),
+    **{f"total_{name}": inside_module(inside) for name, inside in saved.INSIDE.items()},
     "total_output_activation_memory": per_module(module_output_memory),
     "total_internal_activation_memory": per_module(module_internal_memory),
     "total_output_gradient_memory": per_module(

@@ -295,7 +295,7 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     # memory, in bytes
     "total_activation_memory": fact(total_memory),
     "saved_activation_memory": fact(saved_memory),
-    "total_autograd_memory": fact(lambda forward: saved.memory_inside(forward, range(len(forward)))),
+    **saved.CAPTURE,
     "total_param_memory": parameters(lambda tensors: sum([tensor.nbytes for tensor in tensors])),
     # gradients
     **gradient_columns.CAPTURE,

@@ -287,7 +287,11 @@ _saved_names: dict[type, tuple[str, ...]] = {}
 
 
 def saved_by(node: Any) -> list[Any] | None:
-    """What a node holds for its backward: tensors, or what hooks made of them. None where it is secretive."""
+    """What a node holds for its backward: tensors, or what hooks made of them. None where it is secretive.
+
+    The node of a Python ``Function`` is the ``ctx`` that its forward was given; what that put into attributes counts.
+    Numbers that torch made tensors of do not, as for its own hooks.
+    """
     kind = type(node)
     if kind.__name__ in SECRETIVE:
         return None
@@ -300,8 +304,44 @@ def saved_by(node: Any) -> list[Any] | None:
             found = getattr(node, name)
         except RuntimeError:  # the graph was freed by a backward within the forward
             continue
-        held += [handle.data for handle in (found if isinstance(found, tuple) else (found,))]
+        for handle in found if isinstance(found, tuple) else (found,):
+            kept = handle.data
+            if not isinstance(kept, Tensor):
+                held += checkpointed(getattr(handle, "unpack_hook", None))
+            if not is_number(kept):
+                held.append(kept)
+    if getattr(kind, "_forward_cls", None) not in checkpoint_functions():  # these keep states of generators
+        held += getattr(node, "__dict__", {}).values()
     return held
+
+
+def checkpointed(hook: Any) -> list[Any]:
+    """The arguments of a checkpoint whose hook this is, which it needs to run again; nothing for another hook."""
+    if getattr(hook, "__module__", None) != "torch.utils.checkpoint":
+        return []
+    held: list[Any] = []
+    for cell in getattr(hook, "__closure__", None) or ():
+        frame = cell.cell_contents
+        held += [getattr(one, "data", one) for one in getattr(frame, "saved_args", ())]
+        saver = getattr(frame, "input_saver", None)  # the same in older versions: a node
+        held += (saver and saved_by(saver)) or ()
+    return held
+
+
+NUMBERS: Final = {
+    torch.int64: torch.zeros((), dtype=torch.int8, device="cpu"),
+    torch.float64: torch.zeros((), dtype=torch.float16, device="cpu"),
+    torch.complex128: torch.zeros((), dtype=torch.complex64, device="cpu"),
+}
+"""By the dtype of a number that torch made a tensor of, one beside which that gives way, while a tensor would not."""
+
+
+def is_number(kept: Any) -> bool:
+    """Whether this is a tensor that torch made of a number, as of the 2 of ``x * 2``; of a bool it is not told."""
+    if not isinstance(kept, Tensor) or kept.ndim or kept.device.type != "cpu" or kept.dtype not in NUMBERS:
+        return False
+    beside = NUMBERS[kept.dtype]
+    return torch.result_type(kept, beside) == beside.dtype
 
 
 def stored_elements(tensor: Tensor) -> list[Tensor]:

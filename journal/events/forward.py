@@ -278,11 +278,13 @@ class SavedForBackward(Event):
     """What an autograd node of a result holds for the backward, told after the forward where that was asked for.
 
     The nodes between it and those of other results are counted to it. A tensor is the number of its storage (a count of
-    its own), the bytes of that storage, the first byte within it and the bytes of the tensor.
+    its own), the bytes of that storage, the first byte within it, the bytes of the tensor, and whose the storage was
+    before the forward: "parameter", "buffer" or "input"; None for what the forward made or took from elsewhere.
     """
 
     node: int  # as in ``DESCRIPTION``
-    tensors: tuple[tuple[int, int, int, int], ...] | None  # None where torch does not tell
+    tensors: tuple[tuple[int, int, int, int, str | None], ...] | None  # None where torch does not tell
+    untold: str | None  # what does not: the class of a node, or a tensor without plain memory; None where it tells
 
 
 KeptTensor: TypeAlias = tuple[PayloadRef, tuple[int, ...], str]

@@ -43,6 +43,7 @@ FIELDS: dict[str, str] = {
         num_param_tensors num_param_tensors_trainable num_param_tensors_frozen param_memory
         func_duration flops_forward macs_forward flops_backward flops_total compute_record bytes_read bytes_written
         arithmetic_intensity autograd_memory num_autograd_tensors
+        saved_for_backward saved_params_for_backward saved_inputs_for_backward saved_for_backward_reason
         is_scalar_bool bool_value is_terminal_bool is_terminal_conditional_bool conditional_context_kind
         conditional_wrapper_kind terminal_bool_for conditional_branch_stack conditional_branch_depth in_conditionals
         conditional_arm_children
@@ -62,6 +63,7 @@ FIELDS: dict[str, str] = {
         param_names param_shapes num_params num_params_trainable num_params_frozen total_param_memory
         flops_forward flops_backward macs_forward total_flops_forward total_flops_backward total_macs_forward
         total_func_duration total_activation_memory total_gradient_memory total_autograd_memory is_scalar_bool
+        total_saved_for_backward total_saved_params_for_backward total_saved_inputs_for_backward
         is_terminal_bool in_conditionals conditional_branch_stack_ops save_grads
         out grad has_grad has_saved_activation label pass_index lookup_keys site_key func_duration code_context
         saved_args saved_kwargs func_rng_states input_ancestors output_descendants is_module_input
@@ -83,6 +85,7 @@ FIELDS: dict[str, str] = {
         capture_duration func_calls_duration overhead_duration total_flops_forward total_flops_backward
         total_macs_forward flops_by_op_type unknown_flop_ops compute_coverage total_activation_memory
         saved_activation_memory total_param_memory total_autograd_memory saved_gradient_memory autograd
+        total_saved_for_backward total_saved_params_for_backward total_saved_inputs_for_backward untold_saved_ops
         backward capture_backward has_backward_pass backward_ready inference_only health
         as_of called_from check_metadata_invariants checkpoint_invocation_witness first_nonfinite
         cleanup environment error events failure find_sites
@@ -101,6 +104,7 @@ FIELDS: dict[str, str] = {
         total_forward_duration total_func_calls_duration total_backward_duration total_flops_forward
         total_flops_backward total_macs_forward total_internal_activation_memory total_output_activation_memory
         total_output_gradient_memory total_internal_gradient_memory
+        total_saved_for_backward total_saved_params_for_backward total_saved_inputs_for_backward
         total_autograd_memory out outs out_shape out_shapes grad grads forward_duration backward_duration
         forward_args_summary forward_kwargs_summary max_descendant_depth num_descendant_calls
         backward_hooks forward_hooks forward_pre_hooks init_source_location is_registered
@@ -117,6 +121,7 @@ FIELDS: dict[str, str] = {
         had_pre_hook_input_change code_context forward_duration backward_duration func_calls_duration
         internal_activation_memory output_activation_memory internal_gradient_memory output_gradient_memory
         autograd_memory param_memory max_descendant_depth
+        saved_for_backward saved_params_for_backward saved_inputs_for_backward
         num_descendant_calls flops_forward macs_forward flops_backward
         all_addresses call_depth has_frozen_params has_trainable_params is_returned num_param_tensors
     """,
@@ -337,6 +342,7 @@ NONE_HERE = frozenset(
     """
     random_seed halt_reason total_autograd_memory error failure name stop_after journal_path
     checkpoint_invocation_witness
+    total_saved_for_backward total_saved_params_for_backward total_saved_inputs_for_backward
     """.split()
 )
 """What does not apply to a plain capture in memory."""

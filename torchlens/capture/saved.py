@@ -7,12 +7,12 @@ the place of ours.
 
 A call may make several nodes. Those that are no result's own belong to the call through whose node they are reached.
 What a hook made of a tensor (a checkpoint, an offload) counts as far as it is a tensor; a node that writes through a
-view, and one of a C++ extension, do not tell.
+view, and one of a C++ extension, do not tell. What a backward within the forward freed is not there any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -21,24 +21,32 @@ from journal.events import SavedForBackward
 from torchlens import compat
 from torchlens.capture.template import leaves
 
-Entry = tuple[int, int, int, int]
+Entry = tuple[int, int, int, int, str | None]
 
 
-def saved_for_backward(nodes: dict[Any, int], first: int) -> Iterator[SavedForBackward]:
+def saved_for_backward(
+    nodes: dict[Any, int], first: int, owned: Mapping[str, Iterable[Tensor]]
+) -> Iterator[SavedForBackward]:
     """What the nodes of a capture's results kept, one event for each.
 
     Args:
         nodes: The nodes, with their numbers.
         first: Sequence number that the first node of the forward could have.
+        owned: The tensors that were there before the forward, by what they were; of several that share memory the
+            first says whose it is.
     """
-    storages: dict[int, int] = {}
+    looking = Looking(owned)
     inner: set[Any] = set()
     for node, number in nodes.items():
-        entries: list[Entry] | None = []
+        entries: list[Entry] = []
+        untold = None
         for each in belonging(node, nodes, first, inner):
-            found = kept_by(each, storages)
-            entries = None if entries is None or found is None else entries + found
-        yield SavedForBackward(node=number, tensors=None if entries is None else tuple(entries))
+            found = looking.kept_by(each)
+            if isinstance(found, str):
+                untold = untold or found
+            else:
+                entries += found
+        yield SavedForBackward(node=number, tensors=None if untold else tuple(entries), untold=untold)
 
 
 def belonging(node: Any, nodes: dict[Any, int], first: int, inner: set[Any]) -> Iterator[Any]:
@@ -55,25 +63,42 @@ def belonging(node: Any, nodes: dict[Any, int], first: int, inner: set[Any]) -> 
                 stack.append(before)
 
 
-def kept_by(node: Any, storages: dict[int, int]) -> list[Entry] | None:
-    """Storage, its bytes, first byte and bytes of each tensor that a node kept; None where it does not tell."""
-    held = compat.saved_by(node)
-    if held is None:
-        return None
-    entries: list[Entry] = []
-    for _, tensor in leaves(held):
-        entry = entry_of(tensor, storages)
-        if entry is None:
+class Looking:
+    """The storages that were met, by address: all that nodes hold are alive, so each has its own.
+
+    Args:
+        owned: As in ``saved_for_backward``.
+    """
+
+    def __init__(self, owned: Mapping[str, Iterable[Tensor]]) -> None:
+        self.numbers: dict[int, int] = {}
+        self.owners: dict[int, str] = {}
+        for owner, tensors in owned.items():
+            for tensor in tensors:
+                address = compat.storage_or_none(tensor)
+                if address is not None:
+                    self.owners.setdefault(address, owner)
+
+    def kept_by(self, node: Any) -> list[Entry] | str:
+        """An entry for each tensor that a node kept; the name of what does not tell, where something does not."""
+        held = compat.saved_by(node)
+        if held is None:
+            return type(node).__name__
+        entries: list[Entry] = []
+        for _, tensor in leaves(held):
+            entry = self.entry_of(tensor)
+            if entry is None:
+                kind = type(tensor)
+                return f"{tensor.layout}".removeprefix("torch.") + " tensor" if kind is Tensor else kind.__name__
+            entries.append(entry)
+        return entries
+
+    def entry_of(self, tensor: Tensor) -> Entry | None:
+        """Storage, its bytes, first byte, bytes and owner of a tensor; None for one without plain memory."""
+        address = compat.storage_or_none(tensor)
+        if address is None:
             return None
-        entries.append(entry)
-    return entries
-
-
-def entry_of(tensor: Tensor, storages: dict[int, int]) -> Entry | None:
-    """None for a tensor without plain memory."""
-    address = compat.storage_or_none(tensor)
-    if address is None:
-        return None
-    number, size = storages.setdefault(address, len(storages)), compat.untyped_storage(tensor).nbytes()
-    item = tensor.element_size()
-    return (number, size, int(tensor.storage_offset()) * item, tensor.numel() * item)
+        number, size = self.numbers.setdefault(address, len(self.numbers)), compat.untyped_storage(tensor).nbytes()
+        item = tensor.element_size()
+        first = int(tensor.storage_offset()) * item
+        return (number, size, first, tensor.numel() * item, self.owners.get(address))

@@ -459,6 +459,14 @@ class Trace(View):
     total_autograd_memory = Field[Bytes | None](
         "What autograd kept for the backward, each memory once; None where that was not asked.", Bytes
     )
+    total_saved_for_backward = Field[Bytes | None](
+        "Memory that ops keep for the backward, each storage once, over what is told; None where nothing is.", Bytes
+    )
+    total_saved_params_for_backward = Field[Bytes | None]("The same of the model's parameters and buffers.", Bytes)
+    total_saved_inputs_for_backward = Field[Bytes | None]("The same of the inputs.", Bytes)
+    untold_saved_ops = Field[tuple[str, ...]](
+        "Labels of the ops of which torch does not tell what they keep; .saved_for_backward_reason says why."
+    )
     checkpoint_invocation_witness = Field[dict[str, Any] | None](
         "The activation checkpoints of the forward that were witnessed, evidence of each, and how far that goes; None "
         "where there is neither a checkpoint nor a backward pass.",

@@ -294,6 +294,14 @@ class Op(Record):
         "What autograd kept for its backward; None where that was not asked, or autograd was off.", Bytes
     )
     num_autograd_tensors = Field[int | None]("How many tensors that is.")
+    saved_for_backward = Field[Bytes | None](
+        "Memory that is still there because it is the first to need it for its backward, each storage whole and once, "
+        "the model's and the inputs' apart; None where .saved_for_backward_reason says why.",
+        Bytes,
+    )
+    saved_params_for_backward = Field[Bytes | None]("The same of the model's parameters and buffers.", Bytes)
+    saved_inputs_for_backward = Field[Bytes | None]("The same of the inputs.", Bytes)
+    saved_for_backward_reason = Field[str | None]("Why these three are None; None where they are told.")
     func_autocast_state = Field[dict[str, Any]]("Autocast, grad and inference mode at the call.", dict)
     recurrent_ops = Field[tuple[str, ...]]("Labels of all passes of its layer.")
 
@@ -534,6 +542,11 @@ class Layer(Record):
     autograd_memory = Field[Bytes | None]("What autograd kept for its first pass's backward; None if unknown.", Bytes)
     num_autograd_tensors = Field[int | None]("How many tensors that is.")
     total_autograd_memory = Field[Bytes | None]("What it kept for all passes, each memory once.", Bytes)
+    total_saved_for_backward = Field[Bytes | None](
+        "What its passes keep, as .saved_for_backward; None if unknown.", Bytes
+    )
+    total_saved_params_for_backward = Field[Bytes | None]("The same of the model's parameters and buffers.", Bytes)
+    total_saved_inputs_for_backward = Field[Bytes | None]("The same of the inputs.", Bytes)
     total_gradient_memory = Field[Bytes]("Size of the saved gradients of all passes.", Bytes)
     in_multi_output = Field[bool]("Whether its call returns several tensors.")
     multi_output_index = Field[int | None]("Which of them it is, from 0; None where the call returns one.")
@@ -733,6 +746,11 @@ class Module(Record):
     total_macs_forward = Field[Macs | None]("The multiply-accumulates among it; None if unknown.", Macs)
     total_flops_backward = Field[Flops | None]("Estimate of their backward's work; None if unknown.", Flops)
     total_autograd_memory = Field[Bytes | None]("What autograd kept for the calls inside, each memory once.", Bytes)
+    total_saved_for_backward = Field[Bytes | None](
+        "What ops inside keep, as .saved_for_backward; None if unknown.", Bytes
+    )
+    total_saved_params_for_backward = Field[Bytes | None]("The same of the model's parameters and buffers.", Bytes)
+    total_saved_inputs_for_backward = Field[Bytes | None]("The same of the inputs.", Bytes)
     total_backward_duration = Field[Duration | None](
         "Time in the autograd nodes of its calls, over all backward passes; None where none was timed.", Duration
     )
@@ -856,6 +874,9 @@ class ModuleCall(Record):
     internal_activation_memory = Field[Bytes]("Size of what the ops inside returned.", Bytes)
     output_activation_memory = Field[Bytes]("Size of what it returned.", Bytes)
     autograd_memory = Field[Bytes | None]("What autograd kept for the calls inside, each memory once.", Bytes)
+    saved_for_backward = Field[Bytes | None]("What ops inside keep, as op.saved_for_backward; None if unknown.", Bytes)
+    saved_params_for_backward = Field[Bytes | None]("The same of the model's parameters and buffers.", Bytes)
+    saved_inputs_for_backward = Field[Bytes | None]("The same of the inputs.", Bytes)
     param_memory = Field[Bytes]("Size of the module's own parameters.", Bytes)
     num_param_tensors = Field[int]("How many parameters of its own the module has.")
     has_trainable_params = Field[bool]("Whether one of them is trainable.")

@@ -22,7 +22,8 @@ TRACE: Final = """
     layer_label label layer_label_short label_short layer_type raw_label step_index ordinal_index type_index
     pass_index num_passes lookup_keys has_saved_activation has_saved_payload has_saved_args num_inputs shape
     transformed_out_shape dtype
-    transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors has_out_variations grad
+    transformed_out_dtype device_ref activation_memory autograd_memory num_autograd_tensors saved_for_backward
+    saved_params_for_backward saved_inputs_for_backward has_out_variations grad
     save_grads has_grad grad_shape grad_dtype gradient_memory func_call_id func_name func_qualname var_names
     arg_expressions func_duration flops_forward macs_forward flops_backward flops_total bytes_read bytes_written
     arg_names num_args_total num_pos_args num_kwargs
@@ -52,7 +53,8 @@ LAYERS: Final = """
     layer_label layer_label_short layer_type type_index step_index ordinal_index num_passes func func_name
     func_qualname is_inplace grad_fn_class_name arg_names num_args_total num_pos_args num_kwargs in_multi_output
     multi_output_index multi_output_name has_saved_activation has_saved_payload shape dtype device_ref activation_memory
-    total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors total_gradient_memory
+    total_activation_memory autograd_memory total_autograd_memory num_autograd_tensors total_saved_for_backward
+    total_saved_params_for_backward total_saved_inputs_for_backward total_gradient_memory
     save_grads has_grad flops_forward
     macs_forward flops_backward param_shapes num_params
     num_params_trainable num_params_frozen total_param_memory is_input input_was_parameter is_output is_final_output
@@ -73,7 +75,8 @@ MODULES: Final = """
     forward_kwargs_summary forward_duration total_forward_duration backward_duration total_backward_duration
     func_calls_duration total_func_calls_duration
     total_output_activation_memory total_internal_activation_memory total_output_gradient_memory
-    total_internal_gradient_memory total_autograd_memory total_flops_forward
+    total_internal_gradient_memory total_autograd_memory total_saved_for_backward total_saved_params_for_backward
+    total_saved_inputs_for_backward total_flops_forward
     total_macs_forward total_flops_backward num_descendant_calls
     max_descendant_depth
 """
@@ -83,7 +86,8 @@ MODULE_CALLS: Final = """
     output_ops output_layers output_structure output_paths forward_arg_names num_forward_args_total
     forward_args_summary forward_kwargs_summary has_saved_forward_args had_pre_hook_input_change forward_duration
     backward_duration output_activation_memory internal_activation_memory output_gradient_memory
-    internal_gradient_memory autograd_memory param_memory func_calls_duration
+    internal_gradient_memory autograd_memory saved_for_backward saved_params_for_backward
+    saved_inputs_for_backward param_memory func_calls_duration
     flops_forward macs_forward flops_backward code_context
     module_call_stack call_parent call_children num_descendant_calls max_descendant_depth num_param_tensors
     has_trainable_params has_frozen_params

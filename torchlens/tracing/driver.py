@@ -213,6 +213,8 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
         with compat.NoTorchFunction():
             args, kwargs, parameters = copied(request.args, request.kwargs)
             paths = argument_names(_forward_of(request), len(args))
+            # Held, so that the memory of one that the model lets go of is not taken for another's.
+            given = list(leaves((args, kwargs), deep=True)) if options.measure_autograd_memory else []
         with _watched(request, described, recorder, checkpoints) as watched:
             try:
                 with compat.NoTorchFunction():
@@ -257,8 +259,10 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 recorder.note(_stepped(options.optimizer, recorder.parameters))
     captured.stopped = plan.stopping is not None
     if options.measure_autograd_memory:
-        for event in saved_for_backward(recorder.nodes, recorder.first_node):
-            writer.append(event)
+        owned = {"parameter": described.parameters, "buffer": described.buffers, "input": [one for _, one in given]}
+        with compat.NoTorchFunction():
+            for event in saved_for_backward(recorder.nodes, recorder.first_node, owned):
+                writer.append(event)
     _settle(journal, writer, recorder, plan, captured)
     captured.backwards = _backwards(journal, writer.stream, recorder, handles, request, checkpoints.evidence)
     if options.backward_ready:

@@ -591,8 +591,10 @@ class Building:
                 self.add(StatisticsTaken(value=Value(value), figures=self.figures()))
         if ending != "interrupted" and self.chance():
             for node in range(self.num_nodes):
-                kept = tuple([(number, 64, 8 * number, 16) for number in range(self.draw(st.integers(0, 2)))])
-                self.add(SavedForBackward(node=node, tensors=kept if self.chance() else None))
+                first = self.draw(st.integers(0, 2))  # so that nodes share storages
+                kept = tuple([(number, 64, 8 * number, 16, HOLDERS[number]) for number in range(first, first + 2)])
+                untold = None if self.chance() else "CopySlices"
+                self.add(SavedForBackward(node=node, tensors=None if untold else kept, untold=untold))
         if self.must_settle or self.chance():
             self.add(CaptureSettled(torch_restored=True))
             self.is_settled = True
@@ -614,6 +616,10 @@ class Building:
                 passes.run()
         if self.draw(st.integers(0, 3)) == 0:
             del self.events[self.draw(st.integers(begun, len(self.events))) :]
+
+
+HOLDERS = (None, "parameter", None, "input")
+"""Whose the storages are that nodes hold, by number."""
 
 
 @st.composite
