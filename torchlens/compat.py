@@ -317,6 +317,7 @@ def saved_by(node: Any) -> list[Any] | None:
 
 def checkpointed(hook: Any) -> list[Any]:
     """The arguments of a checkpoint whose hook this is, which it needs to run again; nothing for another hook."""
+    hook = getattr(hook, "_torchlens_hook", hook)  # what bears it while a capture listens
     if getattr(hook, "__module__", None) != "torch.utils.checkpoint":
         return []
     held: list[Any] = []
