@@ -120,7 +120,9 @@ class PrecededBy(Nearby):
 
     @property
     def ahead(self) -> int:
-        return max(0, self.of.ahead - 1)
+        return (
+            self.of.ahead
+        )  # from a buffer on, say, which is no op itself: what follows the op before it has yet to run
 
     def live(self, facts: LiveFacts) -> Verdict:
         answers = [self.of.live(one) for one in facts.before(self.within)]
@@ -140,7 +142,7 @@ class FollowedBy(Nearby):
 
     @property
     def behind(self) -> int:
-        return max(0, self.of.behind - 1)
+        return self.of.behind  # likewise
 
     @property
     def ahead(self) -> int:

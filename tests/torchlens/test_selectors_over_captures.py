@@ -259,6 +259,7 @@ def keeps_what_it_finds(model: Built, selector: Selector) -> None:
 @given(models, st.recursive(decided, combined, max_leaves=3))
 @settings(max_examples=80, deadline=None)
 @example(Built((), "one"), tl.preceded_by(tl.followed_by(tl.func("linear"))))
+@example(Built(("remembers",), "one"), tl.preceded_by(tl.followed_by(tl.func("linear"))))
 def test_a_forward_is_left_at_the_first_op_that_is_known_to_match(model: Built, selector: Selector) -> None:
     if selector.ahead or selector.waits_for_end:
         with pytest.raises(tl.TorchLensError, match="stop_after_site_not_live"):
