@@ -269,6 +269,15 @@ def node_of(tensor: Tensor) -> Any:
         return None
 
 
+def loses_node(tensor: Tensor) -> bool:
+    """Whether a tensor may lose its autograd node by being asked for it, or whether it is a leaf.
+
+    That is a view, in inference mode: where its memory was written, torch works out the node anew as it is asked, comes
+    to none in this mode, and leaves it at that.
+    """
+    return inference_enabled() and is_view(tensor)
+
+
 def is_leaf(tensor: Tensor) -> bool:
     """Whether the tensor stands at the beginning of its graph; not where torch refuses to say."""
     try:

@@ -142,6 +142,22 @@ def test_an_input_that_requires_a_gradient_does_so_without_gradients_too(mode: C
         assert tl.trace(forward, x).output.tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("write", [torch.ops.aten.add_, Tensor.add_, torch.Tensor.__iadd__])
+@pytest.mark.parametrize(
+    "view", [lambda y: torch.view_as_real(torch.view_as_complex(y.view(4, 2, 2))), lambda y: y[1:3], lambda y: y.t()]
+)
+def test_a_view_that_is_written_in_inference_mode_keeps_its_node_and_its_gradient(view: Any, write: Any) -> None:
+    def forward(x: Tensor) -> Tensor:
+        made: Tensor = view(x * 2)
+        with torch.inference_mode():
+            write(made, 2.0)
+        return made
+
+    for save in ("all", "none"):
+        build = lambda: (forward, [torch.ones(4, 4, requires_grad=True)], {})  # noqa: E731  # called twice
+        assert_tracing_changes_nothing(build, save=save, capture=tl.CaptureOptions(save_grads=True)).cleanup()
+
+
 def test_an_inference_tensor_stays_one() -> None:
     with torch.inference_mode():
         x = torch.ones(2)

@@ -400,7 +400,7 @@ class Recorder:
         stray = self._strays.get(id(tensor))
         if stray is not None and stray.tensor() is tensor:
             return stray.func_name, True, stray.inputs, stray.thread
-        node = compat.node_of(tensor)
+        node = None if compat.loses_node(tensor) else compat.node_of(tensor)
         if node is None or node in self.nodes:
             if self._newborn.has(tensor):
                 return UNSEEN, True, self._on_same_memory(tensor), None
@@ -504,7 +504,7 @@ class Recorder:
     ) -> tuple[Any, ...]:
         grad_fn = grad_slot = grad_node = None
         requires_grad = tensor.requires_grad
-        if requires_grad:
+        if requires_grad and not (_inference_enabled() and _is_view(tensor)):  # see ``compat.loses_node``
             nodes = self.nodes
             node = compat.node_of(tensor) if len(nodes) < self.most_nodes else None
             if node is not None:
