@@ -181,6 +181,19 @@ def is_transient(tensor: Tensor) -> bool:
     return _is_batched(tensor) or _is_wrapped(tensor)
 
 
+def given_node(gradient: Tensor) -> Any:
+    """The autograd node of a gradient that the engine gave; of batched ones, that of what they are a batch in."""
+    if not _is_batched(gradient):
+        return node_of(gradient)
+    level, first = torch._C._vmapmode_increment_nesting() - 1, sequence_number()
+    torch._C._vmapmode_decrement_nesting()
+    with torch.enable_grad():
+        node = node_of(torch._remove_batch_dim(gradient, level, 1, 0))
+    if node is not None and sequence_of(node) >= first:  # the batch lay along another axis, which was moved just now
+        node = node.next_functions[0][0]
+    return node
+
+
 def sequence_of(node: Any) -> int:
     """Number of an autograd node on the thread that made it: a node is made after those that its inputs come from."""
     return int(node._sequence_nr())

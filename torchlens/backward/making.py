@@ -53,7 +53,7 @@ def given_nodes(result: Any, nodes: Iterable[Any]) -> list[Any]:
     """
     given = list(result) if isinstance(result, (tuple, list)) else []
     given += [leaf.grad for node in nodes if (leaf := compat.leaf_of(node)) is not None]
-    made = [compat.node_of(gradient) for gradient in given if isinstance(gradient, Tensor)]
+    made = [compat.given_node(gradient) for gradient in given if isinstance(gradient, Tensor)]
     return [node for node in dict.fromkeys(made) if node is not None]
 
 
