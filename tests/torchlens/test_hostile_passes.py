@@ -13,6 +13,10 @@ from journal import At, Event
 from journal.events import (
     DESCRIPTION,
     CaptureSettled,
+    CheckpointEntered,
+    CheckpointLeft,
+    CheckpointUnpacked,
+    CheckpointUnwitnessed,
     EngineEntered,
     GradientKept,
     GradientObserved,
@@ -105,7 +109,18 @@ def small(*events: Event, nodes: Any = TWO) -> list[Event]:
     ]
 
 
-SOUND: Final = small(observed(0), fired(0), observed(1), fired(1))
+def entered(*events: Event, token: int = 0) -> list[Event]:
+    """A checkpoint, and these events behind it."""
+    return [CheckpointEntered(token=token), *events]
+
+
+def unpacked(token: int = 0, number: int | None = 0, node: int | None = 0) -> CheckpointUnpacked:
+    return CheckpointUnpacked(token=token, pass_number=number, node=node)
+
+
+LEFT: Final = CheckpointLeft(token=0, num_packed=3)
+
+SOUND: Final = small(*entered(LEFT, unpacked()), observed(0), fired(0), observed(1), fired(1))
 
 ODD: dict[str, list[Event]] = {
     "a circle of nodes": small(fired(0), nodes=(node(0, (1, 0)), node(1, (2, 0)), node(2, (0, 0)))),
@@ -154,6 +169,19 @@ ODD: dict[str, list[Event]] = {
         fired(0, sequence=(1, 9)),
         NodesMade(pass_number=0, nodes=(node(7, (8, 0), sequence=3), node(8, (7, 0), sequence=3))),
     ),
+    "a checkpoint of a far number": small(*entered(token=2**62)),
+    "a checkpoint entered twice": small(*entered(*entered())),
+    "a checkpoint left twice": small(*entered(LEFT, LEFT)),
+    "a checkpoint that was not entered": small(LEFT, unpacked()),
+    "a checkpoint below zero": small(*entered(unpacked(-1))),
+    "a checkpoint that packed less than nothing": small(*entered(CheckpointLeft(token=0, num_packed=-(2**62)))),
+    "unpacked in a far pass": small(*entered(unpacked(number=2**62))),
+    "unpacked in a pass below zero": small(*entered(unpacked(number=-1))),
+    "unpacked at a far node": small(*entered(unpacked(node=2**62)), fired(0)),
+    "unpacked at a node below zero": small(*entered(unpacked(node=-5))),
+    "unpacked nowhere": small(*entered(unpacked(number=None, node=None), unpacked(node=None)), fired(0)),
+    "unwitnessed for a reason of no version": small(*[CheckpointUnwitnessed(reason=TEXT)] * 3),  # type: ignore[arg-type]  # as said
+    "unpacked many times": small(*entered(*[unpacked()] * 5000), fired(0)),
     "an engine entered twice": small(EngineEntered(pass_number=0, task=2**62)),
     "many edges of one node": small(fired(0), nodes=(node(0, *[(1, k) for k in range(20_000)]), node(1))),
     "many passes": [*capture(), *[opened(number) for number in range(2000)]],
@@ -184,6 +212,10 @@ GROWING: dict[str, Callable[[int], list[Event]]] = {
     "a chain": lambda many: small(*[fired(n) for n in range(many)], nodes=[node(n, (n + 1, 0)) for n in range(many)]),
     "a star": lambda many: small(nodes=[node(0, *[(n, 0) for n in range(1, many)]), *map(node, range(1, many))]),
     "a fan": lambda many: small(nodes=[*[node(n, (many, 0)) for n in range(many)], node(many)]),
+    "checkpoints": lambda many: small(
+        *[event for token in range(many) for event in (CheckpointEntered(token=token), unpacked(token))],
+        *[fired(0) for _ in range(many)],
+    ),
     "gradients": lambda many: small(*[event for _ in range(many) for event in (observed(0), fired(0))]),
 }
 
