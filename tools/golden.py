@@ -18,6 +18,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -57,6 +58,7 @@ from tests.golden import (
     portable,
     write_portable,
 )
+from torchlens import compat
 
 
 def models() -> Any:
@@ -129,6 +131,35 @@ def capture_all(path: Path, models: Any) -> None:
         ("unannounced", models.bent, models.unannounced, tl.CaptureOptions(backward_ready=True)),
     ):
         capture(name, model, line.detach().requires_grad_(), behind=behind, save="none", capture=options)
+    checkpointed = models.Linear(3, 3)
+    run_in_a_checkpoint(checkpointed)
+    capture("checkpointed", checkpointed, line.detach().requires_grad_(), behind=models.twice, save="none")
+
+
+def run_in_a_checkpoint(module: torch.nn.Module) -> None:
+    """Have a module run in a checkpoint, entered past torch's own Python code, while a thread enters another one."""
+    context, other = checkpoint(), checkpoint()
+
+    def elsewhere() -> None:
+        with other:
+            pass
+
+    def enter(module: torch.nn.Module, args: Any) -> None:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        context.__enter__()
+
+    module.register_forward_pre_hook(enter)
+    module.register_forward_hook(lambda module, args, result: context.__exit__(None, None, None))
+
+
+def checkpoint() -> Any:
+    """A context of torch's class that keeps what it is given, where torch would compute it again."""
+    kind: Any = compat.CHECKPOINT_HOOK
+    made = object.__new__(kind)
+    compat.SAVED_TENSORS_HOOKS.__init__(made, lambda tensor: tensor, lambda held: held)
+    return made
 
 
 def branch_off(path: Path) -> None:
