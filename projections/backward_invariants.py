@@ -366,6 +366,34 @@ def backward_counts_add_up(tables: CaptureTables) -> Breaches:
     yield from fact_is(tables, "saved_grad_ops", named(ops.column("label"), rows))
 
 
+WITNESS: Final = "checkpoint_invocation_witness"
+
+
+def checkpoints_are_witnessed_by_firings(tables: CaptureTables) -> Breaches:
+    """Tokens count from 1, each window is a firing in its pass, and the verdict follows from tokens and flags."""
+    told = tables.fact(WITNESS)
+    if told is None:
+        yield from fact_is(tables, "has_backward_pass", False)
+        return
+    count = told["token_count"]
+    if list(told["tokens"]) != list(range(1, 1 + count)):
+        yield WITNESS, f"it counts {count} tokens, and tells of others"
+    found = f"{'checkpoint_invocations' if count else 'no_checkpoint_invocation'}_observed"
+    if told["verdict"] != ("evidence_incomplete" if told["degrade_flags"] else found):
+        yield WITNESS, f"its verdict is {told['verdict']}"
+    calls = tables.grad_fn_calls
+    firings = set(zip(*(calls.column(name) for name in ("backward_pass_index", "label", "call_index")), strict=True))
+    keys = set(tables.ops.column("site_key"))
+    for number, token in told["tokens"].items():
+        windows = token["window_evidence"]
+        if len(windows) > token["unpack_evidence_count"]:
+            yield WITNESS, f"token {number} has more windows than were unpacked"
+        if any(call is not None and (index, label, call) not in firings for index, label, call in windows):
+            yield WITNESS, f"token {number} has a window that is no firing"
+        if not keys.issuperset(token["site_key_candidates"]):
+            yield WITNESS, f"token {number} has a candidate that is no op"
+
+
 OF_BACKWARD: Final[Sequence[Promise]] = (
     backward_passes_are_dense,
     backward_passes_end_as_they_were_closed,
@@ -388,5 +416,6 @@ OF_BACKWARD: Final[Sequence[Promise]] = (
     memory_of_gradients_adds_up,
     times_of_grad_fns_are_those_of_their_firings,
     backward_counts_add_up,
+    checkpoints_are_witnessed_by_firings,
 )
 """All of them, in the order in which they are checked."""

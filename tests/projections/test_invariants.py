@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from journal.errors import JournalCorrupt
+from journal.events import CheckpointEntered, CheckpointLeft, CheckpointUnpacked
 from projections import CaptureTables, invariants
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
@@ -36,6 +37,7 @@ def everything() -> Passes:
     first = made.op(
         "max", x, results=2, fields=("values", "indices"), plain=(1,), kwargs=("keepdim", False), **at_node(4)
     )
+    made.add(CheckpointEntered(token=0), CheckpointLeft(token=0, num_packed=2))
     flag = made.op("gt", first + 1, y, shape=(), dtype="bool")
     made.branch(flag, result=True)
     made.op("sin", x)
@@ -65,6 +67,7 @@ def differentiated(made: Made) -> Passes:
     passes.observe(top, 1, side="input")
     passes.fire(top, made=(20, 22))
     passes.observe(most, 2, slot=1)
+    passes.add(CheckpointUnpacked(token=0, pass_number=0, node=4))
     passes.fire(most)
     passes.observe(relu, 3)
     passes.open(between)
@@ -206,6 +209,7 @@ GUARDED: Final[dict[str, str]] = {
     "backward_counts_add_up": "capture.num_backward_passes capture.has_backward_pass capture.num_grad_fns "
     "capture.num_grad_fns_with_op capture.num_grad_fns_without_op capture.num_grad_fn_calls "
     "capture.num_backward_edges capture.saved_grad_rows capture.saved_grad_ops",
+    "checkpoints_are_witnessed_by_firings": "capture.checkpoint_invocation_witness",
 }
 """Columns of which a promise finds another cell than is right."""
 
@@ -286,6 +290,43 @@ def test_sound_tables_keep_every_promise() -> None:
 def test_a_promise_finds_another_cell_in_each_column_that_it_guards(promise: str) -> None:
     for column in GUARDED[promise].split():
         assert any(promise in found for found in breaches(promise, column)), column
+
+
+WITNESS = "checkpoint_invocation_witness"
+
+TOKEN: Final = {
+    "pack_count": 2,
+    "unpack_evidence_count": 1,
+    "site_key_candidates": ("s1||max|0|1",),
+    "window_evidence": ((1, "max_back_1_4", 1),),
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"token_count": 2},
+        {"verdict": "evidence_incomplete"},
+        {"degrade_flags": ("other",)},
+        {"tokens": {0: TOKEN}},
+        {"tokens": {1: TOKEN | {"unpack_evidence_count": 0}}},
+        {"tokens": {1: TOKEN | {"window_evidence": ((2, "max_back_1_4", 1),)}}},
+        {"tokens": {1: TOKEN | {"site_key_candidates": ("s1||min|0|1",)}}},
+    ],
+    ids=str,
+)
+def test_every_part_of_what_was_witnessed_of_checkpoints_is_guarded(wrong: dict[str, Any]) -> None:
+    tables = sound()
+    told = tables.fact(WITNESS)
+    assert told["tokens"] == {1: TOKEN}
+    change(tables, "capture", WITNESS, 0, told | wrong)
+    assert found_by(tables) == {"checkpoints_are_witnessed_by_firings"}
+
+
+def test_that_nothing_was_witnessed_after_a_backward_is_found() -> None:
+    tables = sound()
+    change(tables, "capture", WITNESS, 0, None)
+    assert found_by(tables) == {"checkpoints_are_witnessed_by_firings"}
 
 
 @pytest.mark.parametrize("promise", SPOILT)
