@@ -284,7 +284,7 @@ class DrawnPasses:
             for slot in range(node.num_outputs):
                 if node.leaf is not None or building.draw(st.integers(0, 2)) == 0:
                     self.observe(opened, key, "output", slot)
-            nests = depth < 2 and building.draw(st.integers(0, 11)) == 0
+            nests = depth < 2 and building.draw(st.integers(0, 11 - 6 * depth)) == 0
             fails = nests and not self.run(opened, depth + 1) and building.chance()  # else it is caught there
             if fails or place == fails_at:
                 return ran, key
