@@ -228,6 +228,8 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "validation_model_uninitialized": "ConfigurationError",
         "validation_option_conflict": "ConfigurationError",
         "validation_scope_unknown": "ConfigurationError",
+        "why_subject_ambiguous": "AmbiguousReadError",
+        "why_subject_invalid": "LookupRefused",
     }
 )
 """Class name by code; classes are in ``torchlens.errors``, ``TraceCaptureError`` in ``torchlens``."""

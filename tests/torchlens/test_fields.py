@@ -87,7 +87,7 @@ FIELDS: dict[str, str] = {
         saved_activation_memory total_param_memory total_autograd_memory saved_gradient_memory autograd
         total_saved_for_backward total_saved_params_for_backward total_saved_inputs_for_backward untold_saved_ops
         backward capture_backward has_backward_pass backward_ready inference_only health
-        as_of called_from check_metadata_invariants checkpoint_invocation_witness first_nonfinite
+        as_of called_from check_metadata_invariants checkpoint_invocation_witness first_nonfinite why
         cleanup environment error events failure find_sites
         fingerprint is_cleaned_up is_partial journal journal_path name num_param_tensors_frozen
         num_param_tensors_trainable opened options save_request status stop_after summary tags to_pandas

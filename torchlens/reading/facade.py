@@ -82,6 +82,7 @@ from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_cop
 if TYPE_CHECKING:
     import pandas
 
+    from torchlens.travel.chain import Chain
     from torchlens.travel.nonfinite import FirstNonfinite, Sort
 
 __all__ = ["MISSING", "CaptureOutcome", "Trace"]
@@ -676,6 +677,28 @@ class Trace(View):
         assert self.projector is not None  # tables would have refused
         with collector.paused():
             return self.projector.at(event)
+
+    def why(self, site: Any, *, bwd: int | None = None) -> Chain:
+        """The chain of events that produced a value or a gradient, back to what it came from.
+
+        Args:
+            site: An op, its label or position, a selector or site of one, what has one op (a layer, a module that was
+                called once): its activation. ``tl.grad(label)``, a record of ``trace.autograd.gradients``, a parameter:
+                a gradient. A firing: that.
+            bwd: Number of the backward pass, from 1; needed where gradients came in several.
+
+        Returns:
+            Of an activation the calls, writes in place, buffer writes and inputs that it came from; of a gradient the
+            firings from the loss to it. The newest is first; its text is a tree of some of them.
+
+        Raises:
+            LookupRefused: ``why_subject_invalid``, and what ``trace[...]`` raises for a key.
+            AmbiguousReadError: ``why_subject_ambiguous``; ``gradient_pass_ambiguous``.
+        """
+        from torchlens.travel.chain import why  # for cost
+
+        self.require_open()
+        return why(self, site, bwd=bwd)
 
     def first_nonfinite(self, sort: Sort = "nonfinite") -> FirstNonfinite:
         """The first tensor that holds NaN or infinity, forward and backward, in the order in which things happened.

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator
 from numbers import Integral, Real
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from journal import follow
 from journal.events import Stamped
@@ -30,6 +30,7 @@ from torchlens.errors import ConfigurationError, IndexOutOfRange, LookupRefused,
 from torchlens.journals.journal_view import JournalView, holds_none, open_journal
 from torchlens.printable import amount, printable
 from torchlens.reading.facade import Trace
+from torchlens.travel.chain import Chain
 from torchlens.travel.changes import Changes, changes
 from torchlens.travel.matching import Sought, What, sought
 from torchlens.travel.nonfinite import FirstNonfinite, Sort
@@ -295,6 +296,10 @@ class Cursor:
         """The first tensor of the capture with NaN or infinity, wherever the cursor stands; see
         ``Trace.first_nonfinite``. ``cursor.seek(found.event)`` goes there."""
         return self.whole.first_nonfinite(sort)
+
+    def why(self, site: Any, *, bwd: int | None = None) -> Chain:
+        """The chain of events that produced a value or a gradient, as far as the cursor has come; see ``Trace.why``."""
+        return self.trace.why(site, bwd=bwd)
 
     # -- while it is written
 

@@ -35,6 +35,7 @@ from torchlens.printable import amount, printable
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
 from torchlens.reading.view import View
 from torchlens.travel.extents import Extents, Seen
+from torchlens.travel.sending import Sending
 
 __all__ = ["FirstNonfinite", "Operand", "first_nonfinite"]
 
@@ -389,12 +390,11 @@ class Search:
         forward, state = self.forward, self.forward.backward
         autograd, pairing = forward.autograd, forward.pairing
         node, number, is_input, slot = four(state.gradients, seen.number * GRADIENT_WIDTH)
-        senders = [node] if is_input else self.senders(node, slot)
-        fires = self.fires_before(seen.event, number)
         if is_input:  # its firing is told right behind it
             sent = [(node, f"{autograd.labels[autograd.rows[node]]}")]
         else:
-            sent = [(each, autograd.call_label(fires[each])) for each in senders if each in fires]
+            sending = Sending(state, number, seen.event)
+            sent = [(each, autograd.call_label(sending.fires[each])) for each in sending.to(node, slot)]
         operands: list[Operand] = []
         made_by: list[str] = []
         site = None
@@ -430,31 +430,6 @@ class Search:
             return forward.words.parameters[parameter].address
         ops = forward.pairing.ops_at(row, slot)
         return forward.labels.op[ops[0]] if ops else f"{forward.autograd.labels[row]}"
-
-    def senders(self, node: int, slot: int) -> list[int]:
-        """The nodes from which gradients flow to an output of a node, as rows of the fold."""
-        state = self.forward.backward
-        number = state.numbers[node]
-        found: dict[int, None] = {}
-        row = 0
-        for edge in range(len(state.edges) // 2):
-            while edge >= state.ends[row + 1]:
-                row += 1
-            if state.edges[2 * edge] == number and state.edges[2 * edge + 1] == slot:
-                found[row] = None
-        return list(found)
-
-    def fires_before(self, event: int, number: int) -> dict[int, int]:
-        """The last firing of each node of a pass before an event, by row of the fold."""
-        fires = self.forward.backward.fires
-        found: dict[int, int] = {}
-        for fire in range(len(fires) // FIRE_WIDTH):
-            node, of_pass, at, _ = four(fires, fire * FIRE_WIDTH)
-            if at >= event:
-                break
-            if of_pass == number:
-                found[node] = fire
-        return found
 
     def arrived(self, node: int, number: int, before: Seen) -> list[Operand]:
         """What came to the outputs of a node in a pass."""
