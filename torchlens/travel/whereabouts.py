@@ -41,6 +41,7 @@ class Whereabouts:
             is that it was entered or left. Of a node that differentiates no op, the addresses of the modules that it
             belongs in.
         places: From the root's forward to the line; () where that is not known.
+        place: The line itself: the innermost one outside installed packages and Python's library, where there is one.
         backward_pass: Number of the backward pass, from 1; None outside any.
         node: Label of the autograd node; None where it is about none.
         parameter: Address of the parameter whose gradient that node gathers; None for other nodes.
@@ -51,6 +52,7 @@ class Whereabouts:
     labels: tuple[str, ...]
     modules: tuple[str, ...]
     places: tuple[Place, ...]
+    place: Place | None
     backward_pass: int | None
     node: str | None
     parameter: str | None
@@ -59,11 +61,6 @@ class Whereabouts:
     def module(self) -> str | None:
         """Label of the innermost module call."""
         return self.modules[-1] if self.modules else None
-
-    @property
-    def place(self) -> Place | None:
-        """The line itself: the innermost one outside installed packages and Python's library, where there is one."""
-        return innermost_own(self.places, lambda place: place.file)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Names and texts, for people."""
@@ -121,12 +118,14 @@ def whereabouts(whole: Trace, then: PastTrace, stamped: Stamped) -> Whereabouts:
         else:
             labels = tuple(tables.ops.value("label", op) for op in ops)
             modules, frames = in_backward(tables, row, ops, told)
+        places = places_of(whole, frames)
         return Whereabouts(
             at=stamped.at,
             event_name=event.event_name,
             labels=labels,
             modules=modules,
-            places=places_of(whole, frames),
+            places=places,
+            place=innermost_own(places, lambda place: place.file),
             backward_pass=None if number is None else number + 1,
             node=None if row < 0 else forward.autograd.labels[row],
             parameter=None if row < 0 else tables.grad_fns.value("param_address", row),
