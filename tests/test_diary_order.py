@@ -25,8 +25,8 @@ from journal.events import (
     PassOpened,
     PassScavenged,
 )
-from tests.diary_order import Diary, check_diary
 from tests.strategies import capture_streams, opened, payloads_named
+from torchlens.testing.checking.diary_order import Diary, check_diary
 
 DIARY = (
     EngineEntered,

@@ -24,9 +24,9 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 import torchlens as tl
 from journal.events import CheckpointEntered, CheckpointLeft, CheckpointUnpacked, CheckpointUnwitnessed, Event
 from projections.checkpoint_witness import saw_checkpointing
-from tests.diary_order import check_diary
 from torchlens import compat
 from torchlens.capture.checkpoints import Evidence, Packing, Token
+from torchlens.testing.checking.diary_order import check_diary
 
 OBSERVED = "checkpoint_invocations_observed"
 NONE_OBSERVED = "no_checkpoint_invocation_observed"

@@ -16,11 +16,11 @@ import torchlens as tl
 from journal import Event, open_for_reading, open_for_writing, verify
 from journal.events import PassOpened
 from projections import Projector
-from tests.diary_order import Diary, check_diary
 from tests.strategies import branched
 from tests.torchlens.command import printed
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
+from torchlens.testing.checking.diary_order import Diary, check_diary
 
 
 class Raising(torch.autograd.Function):

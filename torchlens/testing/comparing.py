@@ -12,7 +12,7 @@ import gc
 import hashlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -67,33 +67,38 @@ def assert_tracing_changes_nothing(build: Build, *, backward: bool = True, seed:
     streams = RandomState()
     try:
         seed_all(seed)
-        bare, _ = _observed(build, _bare, backward)
+        bare, _ = observed(build, run_bare, backward)
         seed_all(seed)
-        traced, made = _observed(build, functools.partial(_traced, options), backward, copied=True)
+        traced, made = observed(build, functools.partial(_traced, options), backward, copied=True)
     finally:
         streams.restore()
-    changes = [f"{name}: {bare.get(name)} bare, {traced.get(name)} traced" for name in _differing(bare, traced)]
+    changes = changes_between("bare", bare, "traced", traced)
     if changes:
         raise ValidationError(
             code="tracing_changed_run",
             problem=f"a traced run differs from a bare one in {len(changes)} facts:\n  " + "\n  ".join(changes[:20]),
             remedy="this is a bug of tracing if the model is the same each time it is built; please report it",
-            changes=tuple(changes),
+            changes=changes,
         )
     assert made is not None
     return made
 
 
-def _differing(bare: Facts, traced: Facts) -> Iterator[str]:
-    for name in {**bare, **traced}:
-        if bare.get(name) != traced.get(name):
-            yield name
+def changes_between(one: str, first: Facts, other: str, second: Facts) -> tuple[str, ...]:
+    """What differs between two runs, a line each, with the words for the runs."""
+    return tuple(
+        [
+            f"{name}: {first.get(name)} {one}, {second.get(name)} {other}"
+            for name in {**first, **second}
+            if first.get(name) != second.get(name)
+        ]
+    )
 
 
 # Running ------------------------------------------------------------------------------------------------------------
 
 
-def _bare(model: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, BaseException | None, None]:
+def run_bare(model: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, BaseException | None, None]:
     try:
         return model(*args, **kwargs), None, None
     except Exception as error:  # noqa: BLE001  # whatever the model raises is compared
@@ -103,7 +108,9 @@ def _bare(model: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, BaseEx
 def _traced(
     options: Mapping[str, Any], model: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> tuple[Any, BaseException | None, Trace | None]:
-    given = [(path, tensor, _bits(tensor), compat.version_of(tensor)) for path, tensor in leaves((args, dict(kwargs)))]
+    given = [
+        (path, tensor, bits_of(tensor), compat.version_of(tensor)) for path, tensor in leaves((args, dict(kwargs)))
+    ]
     output: Any = None
     error: BaseException | None = None
     made: Trace | None
@@ -113,7 +120,7 @@ def _traced(
     except TraceCaptureError as raised:
         made, error = raised.partial_trace, raised.__cause__
     for path, tensor, bits, version in given:
-        if _bits(tensor) != bits or compat.version_of(tensor) != version:
+        if bits_of(tensor) != bits or compat.version_of(tensor) != version:
             raise ValidationError(
                 code="tracing_changed_run",
                 problem=f"tracing wrote to the caller's tensor at {path}",
@@ -123,7 +130,7 @@ def _traced(
     return output, error, made
 
 
-def _observed(
+def observed(
     build: Build, run: Callable[..., tuple[Any, BaseException | None, Any]], backward: bool, *, copied: bool = False
 ) -> tuple[Facts, Any]:
     """Everything that can be seen of one run: of its result, and of what it left behind.
@@ -245,7 +252,7 @@ def _look(given: list[Given], copied: bool, tensor: Tensor) -> tuple[Any, ...]:
         tensor.stride() if tensor.layout == torch.strided and not tensor.is_nested else str(tensor.layout),
         tensor.requires_grad,
         _node(given, copied, tensor),
-        _digest(_bits(tensor)),
+        _digest(bits_of(tensor)),
     )
 
 
@@ -272,7 +279,7 @@ def _node(given: list[Given], copied: bool, tensor: Tensor) -> str | None:
     return name
 
 
-def _bits(tensor: Tensor) -> bytes:
+def bits_of(tensor: Tensor) -> bytes:
     """All there is of a tensor of any kind; nothing of one on ``meta``."""
     with torch.no_grad():
         return b"".join(_part_bits(part) for part in elements(tensor))

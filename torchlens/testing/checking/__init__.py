@@ -1,0 +1,1 @@
+"""What must hold, as checks that raise: of what is recorded (recorded.py), and of models (models.py, slopes.py)."""
