@@ -13,7 +13,7 @@ from typing import Final
 
 from projections.build import CaptureTables
 from projections.details import item_bytes
-from projections.promises import FEW, SMALL, Breaches, Promise, fact_is, marked, named, picked, shown, unequal
+from projections.promises import FEW, SMALL, Breaches, Promise, fact_is, marked, named, picked, shown, total, unequal
 
 
 def backward_passes_are_dense(tables: CaptureTables) -> Breaches:
@@ -394,6 +394,61 @@ def checkpoints_are_witnessed_by_firings(tables: CaptureTables) -> Breaches:
             yield WITNESS, f"token {number} has a candidate that is no op"
 
 
+def dispatched_ops_know_where_they_ran(tables: CaptureTables) -> Breaches:
+    """An operator names the node and the firing that it ran in, which is of its pass, and the op of that node."""
+    table, nodes, calls = tables.dispatched_ops, tables.grad_fns, tables.grad_fn_calls
+    labels, ops, indexes = nodes.column("label"), nodes.column("op_label"), calls.column("call_index")
+    of_node, of_fire, of_pass = (table.column(name) for name in ("grad_fn_row", "call_row", "pass_row"))
+    yield from unequal(table, "name", "grad_fn_label", (None if row < 0 else labels[row] for row in of_node))
+    yield from unequal(table, "name", "op_label", (None if row < 0 else ops[row] for row in of_node))
+    yield from unequal(table, "name", "call_index", (None if row < 0 else indexes[row] for row in of_fire))
+    yield from unequal(table, "name", "backward_pass_index", (number + 1 for number in of_pass))
+    fired, ran = calls.column("pass_row"), calls.column("grad_fn_row")
+    for row, (fire, node, number) in enumerate(zip(of_fire, of_node, of_pass, strict=True)):
+        if fire >= 0 and (fired[fire], ran[fire]) != (number, node):
+            yield str(table.value("name", row)), "it ran in a firing of another pass or node"
+    places: list[int] = []
+    counts = Counter[int]()
+    for number in of_pass:
+        places.append(counts[number])
+        counts[number] += 1
+    yield from unequal(table, "name", "ordinal_in_pass", places)
+
+
+def executed_flops_add_up(tables: CaptureTables) -> Breaches:
+    """Those of the firings of a pass and what is unattributed are those of the pass, of the passes those of all."""
+    passes, calls, flops = tables.backward_passes, tables.grad_fn_calls, tables.dispatched_ops.column("flops")
+    whole, why = passes.column("executed_flops"), passes.column("executed_reason")
+    for row, (executed, reason) in enumerate(zip(whole, why, strict=True)):
+        if (executed is None) != (reason is not None):
+            yield str(row + 1), f"it executed {executed}, and what keeps it from being counted is {reason!r}"
+    numbers: Sequence[int] = calls.column("pass_row")
+    each = [sum(flops[row] or 0 for row in rows) for rows in calls.column("dispatched_rows")]
+    counted = (None if whole[number] is None else one for number, one in zip(numbers, each, strict=True))
+    yield from unequal(calls, "call_label", "flops", counted)
+    apart = [sum(flops[row] or 0 for row in rows) for rows in passes.column("unattributed_rows")]
+    left = (None if executed is None else one for executed, one in zip(whole, apart, strict=True))
+    yield from unequal(passes, "pass_index", "unattributed_flops", left)
+    fired = [sum(picked(each, rows)) for rows in passes.column("call_rows")]
+    added = (None if one is None else of + out for one, of, out in zip(whole, fired, apart, strict=True))
+    yield from unequal(passes, "pass_index", "executed_flops", added)
+    if len(passes) and tables.fact("executed_reason") is None:
+        yield from fact_is(tables, "executed_flops", total(whole))
+    elif len(passes):
+        yield from fact_is(tables, "executed_flops", None)
+
+
+def dispatched_ops_are_each_in_one_place(tables: CaptureTables) -> Breaches:
+    """An operator of a pass ran in one of its firings, in no recorded node, or in a node of another capture."""
+    passes, fired = tables.backward_passes, tables.grad_fn_calls.column("dispatched_rows")
+    columns = ("call_rows", "unattributed_rows", "other_trace_rows", "dispatched_rows")
+    for index, calls, apart, others, rows in zip(
+        passes.column("pass_index"), *(passes.column(name) for name in columns), strict=True
+    ):
+        if sorted([*(row for call in calls for row in fired[call]), *apart, *others]) != list(rows):
+            yield str(index), "one of its operators is in several places, or in none"
+
+
 OF_BACKWARD: Final[Sequence[Promise]] = (
     backward_passes_are_dense,
     backward_passes_end_as_they_were_closed,
@@ -417,5 +472,8 @@ OF_BACKWARD: Final[Sequence[Promise]] = (
     times_of_grad_fns_are_those_of_their_firings,
     backward_counts_add_up,
     checkpoints_are_witnessed_by_firings,
+    dispatched_ops_know_where_they_ran,
+    dispatched_ops_are_each_in_one_place,
+    executed_flops_add_up,
 )
 """All of them, in the order in which they are checked."""

@@ -29,6 +29,10 @@ from projections.columns import VERSIONS
 from projections.control import TABLE as CONDITIONALS
 from projections.course import COURSE, Course
 from projections.errors import over_events
+from projections.executed_columns import CAPTURE as EXECUTED_OF_CAPTURE
+from projections.executed_columns import DISPATCHED_OPS
+from projections.executed_columns import FIRES as EXECUTED_OF_FIRES
+from projections.executed_columns import PASSES as EXECUTED_OF_PASSES
 from projections.explanations import EXPLANATIONS
 from projections.flow import Passed
 from projections.fold import Fold, Folding, Source
@@ -85,7 +89,7 @@ class CaptureTables:
         ops, layers, modules, module_calls, params, buffers: The records, in order.
         orphans: Op rows that are on islands; in no other table.
         capture: One row of facts about the capture as a whole.
-        backward_passes, grad_fns, grad_fn_calls: What backward passes did.
+        backward_passes, grad_fns, grad_fn_calls, dispatched_ops: What backward passes did.
     """
 
     def __init__(self, forward: Forward, orphans: Forward) -> None:
@@ -99,11 +103,13 @@ class CaptureTables:
         self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
         self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
         self.orphans = versioned("orphans", len(orphans), OPS, orphans)
-        self.capture = versioned("capture", 1, CAPTURE | PASSES_OF_CAPTURE | HEALTH | CHECKPOINTS_OF_CAPTURE, forward)
+        facts = CAPTURE | PASSES_OF_CAPTURE | EXECUTED_OF_CAPTURE | HEALTH | CHECKPOINTS_OF_CAPTURE
+        self.capture = versioned("capture", 1, facts, forward)
         autograd = forward.autograd
-        self.backward_passes = versioned("backward_passes", autograd.num_passes, PASSES, forward)
+        self.backward_passes = versioned("backward_passes", autograd.num_passes, PASSES | EXECUTED_OF_PASSES, forward)
         self.grad_fns = versioned("grad_fns", len(autograd), GRAD_FNS, forward)
-        self.grad_fn_calls = versioned("grad_fn_calls", autograd.num_fires, GRAD_FN_CALLS, forward)
+        self.grad_fn_calls = versioned("grad_fn_calls", autograd.num_fires, GRAD_FN_CALLS | EXECUTED_OF_FIRES, forward)
+        self.dispatched_ops = versioned("dispatched_ops", len(forward.executed), DISPATCHED_OPS, forward)
 
     @cached_property
     def conditionals(self) -> Table[Forward]:
@@ -150,6 +156,7 @@ class CaptureTables:
             self.backward_passes,
             self.grad_fns,
             self.grad_fn_calls,
+            self.dispatched_ops,
             self.gradients,
             self.orphans,
             self.capture,

@@ -29,6 +29,7 @@ LABEL_FIELDS: Final = {
     "backward_passes": "pass_index",
     "grad_fns": "label",
     "grad_fn_calls": "call_label",
+    "dispatched_ops": "name",
     "gradients": "owner",
     "orphans": "label",
 }

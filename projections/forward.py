@@ -52,6 +52,7 @@ from projections.details import (
     shown,
     told_of,
 )
+from projections.executed import Executed
 from projections.fold import Source
 from projections.gradients import Gradients
 from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
@@ -747,6 +748,11 @@ class Forward:
     def gradients(self) -> Gradients:
         """The gradients of op rows and parameters."""
         return Gradients(self.pairing)
+
+    @cached_property
+    def executed(self) -> Executed:
+        """The operators that ran in backward passes."""
+        return Executed(self.autograd, self.scan)
 
     @cached_property
     def arrivals(self) -> Arrivals:

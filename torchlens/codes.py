@@ -21,6 +21,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "ambiguous_record_lookup": "AmbiguousOpLookupError",
         "argument_not_stored": "PayloadUnavailableError",
         "arguments_not_saved": "PayloadUnavailableError",
+        "aten_ops_not_recorded": "PayloadUnavailableError",
         "autograd_memory_unavailable": "CompatibilityError",
         "backward_capture_conflict": "ConfigurationError",
         "backward_disarmed": "BackwardRefused",

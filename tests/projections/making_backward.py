@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from journal.events import (
+    BackwardDispatched,
     EngineEntered,
     Event,
     GradientKept,
@@ -160,6 +161,19 @@ class Passes:
             )
         )
         return len(self.made.events) - 1
+
+    def dispatch(self, operator: str, node: Node | None = None, *shapes: tuple[int, ...], **known: Any) -> None:
+        """An operator runs in a node; ``shapes`` are those of what it was given."""
+        facts: dict[str, Any] = {"is_elsewhere": False, "grad_enabled": False, "outputs": (), "settings": None}
+        self.add(
+            BackwardDispatched(
+                pass_number=self.running[-1],
+                operator=operator,
+                node=None if node is None else node.number,
+                inputs=tuple((shape, "float32") for shape in shapes),
+                **{**facts, **known},
+            )
+        )
 
     def keep(self, of: int, payload: int) -> None:
         self.add(GradientKept(of=of, payload=(payload, 0, None)))  # type: ignore[arg-type]  # a plain number stands for one

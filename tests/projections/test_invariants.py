@@ -59,12 +59,16 @@ def differentiated(made: Made) -> Passes:
     most = passes.node("MaxBackward0", relu, (relu, 0), number=4)
     top = passes.node("AddBackward0", (most, 1), number=5)
     loss = passes.node("SumBackward0", top, passes.node("MulBackward0", most))
-    passes.open(loss, create_graph=True, policy="True")
+    passes.open(loss, create_graph=True, policy="True", has_census=True)
     passes.walk(loss)
+    passes.dispatch("aten.mm.default", None, (2, 3), (3, 4))
+    passes.dispatch("aten.mm.default", None, (2, 3), (3, 4), is_elsewhere=True)
     made_node = passes.node("MulBackward0", top, passes.node("NegBackward0", relu, sequence=21), sequence=20)
     passes.fire(loss, made=(20, 20))
     kept = passes.observe(top)
     passes.observe(top, 1, side="input")
+    passes.dispatch("aten.mm.default", top, (2, 3), (3, 4))
+    passes.dispatch("aten.mul.Tensor", top, (2, 4))
     passes.fire(top, made=(20, 22))
     passes.observe(most, 2, slot=1)
     passes.add(CheckpointUnpacked(token=0, pass_number=0, node=4))
@@ -206,6 +210,11 @@ GUARDED: Final[dict[str, str]] = {
     "memory_of_gradients_adds_up": "layers.total_gradient_memory layers.has_grad module_calls.output_gradient_memory "
     "module_calls.internal_gradient_memory",
     "times_of_grad_fns_are_those_of_their_firings": "grad_fns.backward_duration grad_fns.total_backward_duration",
+    "dispatched_ops_know_where_they_ran": "dispatched_ops.grad_fn_label dispatched_ops.op_label "
+    "dispatched_ops.call_index dispatched_ops.backward_pass_index dispatched_ops.ordinal_in_pass",
+    "dispatched_ops_are_each_in_one_place": "backward_passes.dispatched_rows backward_passes.other_trace_rows",
+    "executed_flops_add_up": "backward_passes.executed_flops backward_passes.unattributed_flops grad_fn_calls.flops "
+    "dispatched_ops.flops capture.executed_flops",
     "backward_counts_add_up": "capture.num_backward_passes capture.has_backward_pass capture.num_grad_fns "
     "capture.num_grad_fns_with_op capture.num_grad_fns_without_op capture.num_grad_fn_calls "
     "capture.num_backward_edges capture.saved_grad_rows capture.saved_grad_ops",

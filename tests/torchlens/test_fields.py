@@ -145,6 +145,7 @@ FIELDS: dict[str, str] = {
         order_attribution_coverage
         origin_backward_pass grad_fn_calls num_grad_fn_calls status closed_by error_type error_message raised_in
         incomplete_reason is_cut duration peak_memory thread timestamp
+        aten_ops executed_flops executed_reason flops_attribution uncounted_families
     """,
     "grad_fns": """
         label type type_index ordinal_index step_index class_name class_qualname is_custom handle grad_fn_object_id
@@ -155,7 +156,11 @@ FIELDS: dict[str, str] = {
     """,
     "grad_fn_calls": """
         call_label label grad_fn call_index ordinal ordinal_in_pass backward_pass backward_pass_index grad_outputs
-        grad_inputs grad_output_stats grad_input_stats is_saved backward_duration timestamp
+        grad_inputs grad_output_stats grad_input_stats is_saved backward_duration timestamp aten_ops flops
+    """,
+    "dispatched_ops": """
+        name family backward_pass backward_pass_index ordinal_in_pass grad_fn grad_fn_label grad_fn_call call_index
+        op_label is_elsewhere grad_enabled input_shapes input_dtypes output_shapes output_dtypes flops
     """,
     "gradients": """
         grad stats has_stored_stats owner owner_kind backward_pass_index ordinal is_saved shape dtype device_ref memory
@@ -166,8 +171,8 @@ FIELDS: dict[str, str] = {
         grads grad_for num_saved_grads grad_fn_handle grad_fn_object_id grad_fn_class_name grad_fn grad_fn_label
     """,
     "trace.autograd": """
-        gradients grad_fns grad_fn_calls backward_passes last_backward_pass num_backward_passes num_grad_fns
-        num_grad_fn_calls
+        gradients grad_fns grad_fn_calls dispatched_ops backward_passes last_backward_pass num_backward_passes
+        num_grad_fns num_grad_fn_calls
         num_grad_fns_with_op num_grad_fns_without_op num_backward_edges grad_fn_fire_timings disarm explain explanations
     """,
 }
@@ -186,11 +191,6 @@ LATER: dict[str, dict[str, str]] = {
     "trace.autograd": {
         "derived_grads": "only other backends have them",
         "intermediate_derived_grads": "only other backends have them",
-    },
-    "backward_passes": {
-        "aten_ops": "comes with the census of operators",
-        "flops_attribution": "comes with the census of operators",
-        "executed_flops": "comes with the census of operators",
     },
     "grad_fn_calls": {"intervention_fire_ref": "there are no edits"},
     "gradients": {

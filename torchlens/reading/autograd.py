@@ -21,6 +21,7 @@ from torchlens.reading.backward_accessors import (
     GradientAccessor,
     has_pass,
 )
+from torchlens.reading.executed import DispatchedOpAccessor, operators_of
 from torchlens.reading.explaining import Explanation, explain
 from torchlens.reading.lookup import listed
 from torchlens.reading.view import View
@@ -276,6 +277,16 @@ class TraceAutograd:
     def grad_fn_calls(self) -> GradFnCallAccessor[GradFnCall]:
         """Their firings, in order."""
         return GradFnCallAccessor(self.trace)
+
+    @property
+    def dispatched_ops(self) -> DispatchedOpAccessor:
+        """The operators that the dispatcher ran in backward passes, in order, of each pass of which they were told.
+
+        Raises:
+            PayloadUnavailableError: ``aten_ops_not_recorded``, where there are passes and they were told of none.
+        """
+        told = self.trace.table("backward_passes").column("has_census")
+        return operators_of(self.trace, 0, None) if len(told) and not any(told) else DispatchedOpAccessor(self.trace)
 
     @property
     def backward_passes(self) -> BackwardPassAccessor[BackwardPass]:

@@ -13,8 +13,9 @@ from typing import Any
 from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError
 from torchlens.printable import amount, printable
-from torchlens.quantities import Bytes, Duration
+from torchlens.quantities import Bytes, Duration, Flops
 from torchlens.reading.backward_accessors import GradFnCallAccessor
+from torchlens.reading.executed import BackwardFlopsAttribution, DispatchedOpAccessor, attribution_of, operators_of
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.statistics import Statistics, statistics_of_gradient
@@ -84,6 +85,17 @@ class BackwardPass(Record):
         " some time before.",
         Bytes,
     )
+    executed_flops = Field[Flops | None](
+        "FLOPs of the operators that it ran, those of which there is a count; None where not everything that ran was"
+        " told: ``executed_reason`` says why.",
+        Flops,
+    )
+    executed_reason = Field[str | None]("Why its FLOPs are not known, in words; None otherwise.")
+    uncounted_families = Field[dict[str, int] | None](
+        "The families of operators that do work and have no count, and how many calls of each ran; None where its FLOPs"
+        " are not known.",
+        dict,
+    )
     thread = Field[str]("Name of the thread that asked for it.")
     timestamp = Field[float | None]("When it began, in seconds since the epoch.")
 
@@ -97,6 +109,21 @@ class BackwardPass(Record):
     def grad_fn_calls(self) -> GradFnCallAccessor[GradFnCall]:
         """The firings, in order; after a failure those before it."""
         return GradFnCallAccessor(self.trace, self.read("call_rows"))
+
+    @property
+    def aten_ops(self) -> DispatchedOpAccessor:
+        """Every operator that the dispatcher ran for it, in order; of one that failed, those before.
+
+        Raises:
+            PayloadUnavailableError: ``aten_ops_not_recorded``, where they were not told: the capture was not made with
+                ``backward_ready=True``, or nothing announced the pass.
+        """
+        return operators_of(self.trace, self.row, self.read("dispatched_rows"))
+
+    @property
+    def flops_attribution(self) -> BackwardFlopsAttribution | None:
+        """Its FLOPs by firing and by op; None where ``executed_flops`` is."""
+        return attribution_of(self.trace, self.row)
 
     def about(self) -> str:
         return f" {self.read('trigger')}, {self.read('status')}, {amount(self.read('num_grad_fn_calls'), 'firing')}"
@@ -206,6 +233,10 @@ class GradFnCall(Record):
     is_saved = Field[bool]("Whether a gradient was kept at it.")
     backward_duration = Field[Duration | None]("Its time, with what it called; None where it was not timed.", Duration)
     timestamp = Field[float | None]("When it began, in seconds since the epoch; None where that is not known.")
+    flops = Field[Flops | None](
+        "FLOPs of the operators that ran in it, those of which there is a count; None where its pass is not counted.",
+        Flops,
+    )
 
     @property
     def ordinal(self) -> int:
@@ -221,6 +252,11 @@ class GradFnCall(Record):
     def backward_pass(self) -> BackwardPass:
         """The pass it fired in."""
         return BackwardPass(self.trace, self.read("pass_row"))
+
+    @property
+    def aten_ops(self) -> DispatchedOpAccessor:
+        """The operators that ran in it; refused as those of its pass."""
+        return operators_of(self.trace, self.read("pass_row"), self.read("dispatched_rows"))
 
     @property
     def grad_outputs(self) -> tuple[Any, ...] | None:

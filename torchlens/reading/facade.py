@@ -48,6 +48,7 @@ from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall, Gradien
 from torchlens.reading.calls_made import Failure, failure_of
 from torchlens.reading.conditionals import Conditional
 from torchlens.reading.cut_losses import told_where_cut
+from torchlens.reading.executed import DispatchedOp
 from torchlens.reading.explaining import Explanation
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.given import Given
@@ -91,7 +92,7 @@ RECORDS: Final[Mapping[str, type[Record]]] = {
     record.table_name: record
     for record in (
         *(Op, Layer, Module, ModuleCall, Param, Buffer, Conditional, Explanation, Orphan),
-        *(BackwardPass, GradFn, GradFnCall, GradientRecord),
+        *(BackwardPass, GradFn, GradFnCall, DispatchedOp, GradientRecord),
     )
 }
 """The class that stands for a row of each table."""

@@ -43,6 +43,7 @@ KINDS: Final[Mapping[str, str]] = {
     "backward_passes": "backward pass",
     "grad_fns": "grad_fn",
     "grad_fn_calls": "grad_fn call",
+    "dispatched_ops": "dispatched operator",
     "gradients": "gradient record",
 }
 
@@ -60,6 +61,7 @@ LABELS: Final[Mapping[str, str]] = {
     "backward_passes": "pass_index",
     "grad_fns": "label",
     "grad_fn_calls": "call_label",
+    "dispatched_ops": "name",
     "gradients": "backward_pass_index",
 }
 """The column of each table whose values are its lookup labels."""
@@ -218,6 +220,8 @@ class Index:
             return numbered(tables.orphans.column("label"))
         if name in ("grad_fns", "grad_fn_calls"):
             return numbered(tables.table(name).column(LABELS[name]))
+        if name == "dispatched_ops":  # for near misses: several have one name
+            return numbered(tables.dispatched_ops.column("name"))
         if name in ("backward_passes", "gradients"):  # a pass has a number and no label
             return {}
         if name == "modules":

@@ -115,12 +115,18 @@ GRAD_FNS: Final = """
 
 GRAD_FN_CALLS: Final = """
     label call_index backward_pass_index call_label backward_duration grad_inputs grad_outputs timestamp is_saved
+    flops
+"""
+
+DISPATCHED_OPS: Final = """
+    name family backward_pass_index ordinal_in_pass grad_fn_label call_index op_label is_elsewhere grad_enabled
+    input_shapes input_dtypes output_shapes output_dtypes flops
 """
 
 BACKWARD_PASSES: Final = """
     pass_index trigger implicit outer_context backward_call_context root_meta root_grad_arguments inputs_subset order
     origin_backward_pass engine_flags save_grads_policy duration peak_memory status order_attribution_coverage
-    num_grad_fn_calls
+    num_grad_fn_calls executed_flops
 """
 
 CONDITIONALS: Final = """
@@ -144,6 +150,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "backward_passes": tuple(BACKWARD_PASSES.split()),
     "grad_fns": tuple(GRAD_FNS.split()),
     "grad_fn_calls": tuple(GRAD_FN_CALLS.split()),
+    "dispatched_ops": tuple(DISPATCHED_OPS.split()),
     "gradients": tuple(GRADIENT_RECORDS.split()),
     "trace": tuple(TRACE.split()),
 }
