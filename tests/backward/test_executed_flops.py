@@ -1,0 +1,168 @@
+"""FLOPs that backward passes execute: by firing, by op and in all, as torch's own counter counts them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchlens as tl
+from tests.programs import run
+
+READY = tl.CaptureOptions(backward_ready=True)
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+def traced(model: nn.Module, x: torch.Tensor, **known: Any) -> tl.Trace:
+    trace = tl.trace(model, x, capture=READY, **known)
+    trace.backward(trace.output.sum())
+    return trace
+
+
+def only(trace: tl.Trace) -> Any:
+    (one,) = trace.autograd.backward_passes
+    return one
+
+
+def test_a_small_network_executes_what_is_worked_out_by_hand() -> None:
+    trace = traced(mlp(), torch.randn(5, 4))
+    one = only(trace)
+    account = one.flops_attribution
+    assert one.executed_flops == account.executed_flops == 600
+    assert account.flops_by_op() == {"linear_2_3": 360, "linear_1_1": 240}
+    assert {row.grad_fn_label: row.flops for row in account.rows if row.flops} == {
+        "addmm_back_1_2": 360,
+        "addmm_back_2_6": 240,
+    }
+    assert [row.call_label for row in account.rows] == list(one.grad_fn_calls.labels)
+    assert [row.op_label for row in account.rows] == [call.grad_fn.op_label for call in one.grad_fn_calls]
+    assert account.unattributed_flops == 0
+    assert [(op.name, op.flops, op.grad_fn) for op in account.unattributed_ops] == [
+        ("aten.ones_like.default", None, None)
+    ]
+    assert len(account.other_trace_ops) == 0
+    assert one.uncounted_families == account.uncounted_families == {"aten.sum": 2, "aten.threshold_backward": 1}
+    products = one.aten_ops.find("aten.mm")
+    assert [(op.grad_fn_label, op.flops) for op in products] == [
+        ("addmm_back_1_2", 180),
+        ("addmm_back_1_2", 180),
+        ("addmm_back_2_6", 240),
+    ]
+    assert products[0].input_shapes == ((5, 3), (3, 6))
+    assert products[0].output_dtypes == (torch.float32,)
+    assert products[0].grad_fn_call == one.grad_fn_calls["addmm_back_1_2:1"]
+    assert products[0].backward_pass == one
+    assert [call.flops for call in one.grad_fn_calls["addmm_back_1_2:1"].aten_ops.counted] == [180, 180]
+
+
+def test_operators_are_had_by_position_name_and_family() -> None:
+    one = only(traced(mlp(), torch.randn(5, 4)))
+    ran = one.aten_ops
+    assert ran["aten.threshold_backward"] == ran["aten.threshold_backward.default"]
+    assert "aten.mm" in ran
+    assert "aten.bmm" not in ran
+    assert ran[0] in ran
+    assert len(ran.counted) + len(ran.uncounted) == len(ran) == len(one.trace.autograd.dispatched_ops)
+    with pytest.raises(tl.errors.LookupRefused) as several:
+        ran["aten.mm"]
+    assert several.value.code == "ambiguous_record_lookup"
+    with pytest.raises(tl.errors.LookupRefused) as missing:
+        ran["aten.mmm.default"]
+    assert missing.value.code == "record_lookup_not_found"
+    assert "aten.mm.default" in missing.value.remedy
+    assert repr(ran["aten.threshold_backward"]).endswith("in relu_back_1_4 of pass 1, no count>")
+
+
+def test_frames_hold_plain_numbers() -> None:
+    one = only(traced(mlp(), torch.randn(5, 4)))
+    operators = one.aten_ops.to_pandas()
+    assert operators["flops"].sum() == 600
+    assert list(operators.columns) == list(one.trace.autograd.dispatched_ops.to_pandas().columns)
+    rows = one.flops_attribution.to_pandas()
+    assert list(rows["grad_fn_label"]) == [row.grad_fn_label for row in one.flops_attribution.rows]
+    assert rows["flops"].sum() == 600
+    assert list(one.trace.autograd.backward_passes.to_pandas()["executed_flops"]) == [600]
+    assert one.trace.autograd.grad_fn_calls.to_pandas()["flops"].sum() == 600
+
+
+def test_operators_that_were_not_recorded_are_refused_and_counts_are_none() -> None:
+    trace = tl.trace(mlp(), torch.randn(5, 4), capture=tl.CaptureOptions(save_grads=True))
+    assert len(trace.autograd.dispatched_ops) == 0, "there is no pass yet"
+    trace.backward(trace.output.sum())
+    one = only(trace)
+    for ask in (lambda: one.aten_ops, lambda: one.grad_fn_calls[0].aten_ops, lambda: trace.autograd.dispatched_ops):
+        with pytest.raises(tl.errors.PayloadUnavailableError) as refused:
+            ask()
+        assert refused.value.code == "aten_ops_not_recorded"
+        assert "backward_ready=True" in refused.value.remedy
+    assert one.executed_flops is one.flops_attribution is one.uncounted_families is one.grad_fn_calls[0].flops is None
+    assert "backward_ready=True" in one.executed_reason
+
+
+def test_a_pass_that_raises_tells_what_ran_before_and_has_no_count() -> None:
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no gradient today")
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(Fails.apply(self.first(x)))
+
+    trace = tl.trace(Model(), torch.randn(2, 4), capture=READY)
+    with pytest.raises(RuntimeError, match="no gradient today"):
+        trace.backward(trace.output.sum())
+    one = only(trace)
+    assert one.executed_flops is one.flops_attribution is None
+    assert one.executed_reason == "backward pass 1 raised before it finished"
+    assert [op.flops for op in one.aten_ops.find("aten.mm")] == [64, 64]
+
+
+def test_each_capture_counts_its_own_nodes_where_one_loss_has_two() -> None:
+    first, second = mlp(), nn.Linear(4, 3)
+    x = torch.randn(5, 4)
+    traces = [tl.trace(model, x, capture=READY) for model in (first, second)]
+    torch.autograd.backward([trace.output.sum() for trace in traces])
+    accounts = [only(trace).flops_attribution for trace in traces]
+    assert [account.executed_flops for account in accounts] == [600, 2 * 5 * 4 * 3]
+    for account in accounts:
+        assert sum(row.flops for row in account.rows) + account.unattributed_flops == account.executed_flops
+    others = [sum(op.flops for op in account.other_trace_ops.counted) for account in accounts]
+    assert others == [2 * 5 * 4 * 3, 600]
+
+
+def test_everything_is_told_again_from_the_journal_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    trace = traced(mlp(), torch.randn(5, 4), journal=str(path))
+    told = repr(told_of(trace)), trace.fingerprint
+    trace.cleanup()
+    script = (
+        "import torchlens as tl\n"
+        "from tests.backward.test_executed_flops import told_of\n"
+        f"trace = tl.load({str(path)!r})\n"
+        "print((repr(told_of(trace)), trace.fingerprint))\n"
+    )
+    assert run(script).stdout.strip() == repr(told)
+
+
+def told_of(trace: tl.Trace) -> Any:
+    one = only(trace)
+    account = one.flops_attribution
+    rows = [(row.call_label, row.op_label, int(row.flops), dict(row.uncounted_families)) for row in account.rows]
+    ran = [(op.name, op.input_shapes, op.output_shapes, op.grad_fn_label, op.flops) for op in one.aten_ops]
+    by_op = {label: int(count) for label, count in account.flops_by_op().items()}
+    return int(one.executed_flops), rows, ran, by_op, int(account.unattributed_flops)
