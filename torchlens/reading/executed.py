@@ -25,8 +25,6 @@ from torchlens.reading.view import View
 if TYPE_CHECKING:
     import pandas
 
-    from torchlens.reading.backward import BackwardPass, GradFn, GradFnCall
-
 __all__ = [
     "BackwardFlopsAttribution",
     "BackwardFlopsRow",
@@ -66,19 +64,18 @@ class DispatchedOp(Record):
     )
 
     @property
-    def backward_pass(self) -> BackwardPass:
+    def backward_pass(self) -> Any:
         """The pass."""
-        made: BackwardPass = self.trace.record("backward_passes", self.read("pass_row"))
-        return made
+        return self.trace.record("backward_passes", self.read("pass_row"))
 
     @property
-    def grad_fn(self) -> GradFn | None:
+    def grad_fn(self) -> Any:
         """The node that ran; None as for its label."""
         row = self.read("grad_fn_row")
         return None if row < 0 else self.trace.record("grad_fns", row)
 
     @property
-    def grad_fn_call(self) -> GradFnCall | None:
+    def grad_fn_call(self) -> Any:
         """The firing that it ran in; None without one."""
         row = self.read("call_row")
         return None if row < 0 else self.trace.record("grad_fn_calls", row)
