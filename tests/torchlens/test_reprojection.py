@@ -546,3 +546,31 @@ def test_lost_tables_are_kept_again(path: Path) -> None:
     kept[0].unlink()
     assert [capture.status for capture in reproject(path).captures] == ["equal", "equal"]
     assert kept[0].read_bytes() == before
+
+
+def test_differences_are_counted_by_field_beyond_those_that_are_listed(
+    differing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reprojection, "MOST_DIFFERENCES", 1)
+    found = reproject(differing, check=True)
+    assert [(one.table, one.field, one.num_differences, one.num_captures) for one in found.fields] == [
+        ("ops", "num_args_total", 1, 1),
+        ("layers", "num_args_total", 1, 1),
+    ]
+    assert found.fields[0].example == found.differences[0]
+    assert found.fields[1].example.record == "tanh_1_2"
+    assert main(["journal", "reproject", str(differing), "--check", "--fields"]) == 1
+    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert told[3] == ["2", "differences"]
+    assert told[5:] == [
+        [table, "num_args_total", "changed", "1", "1", "tanh_1_2", "1", "2"] for table in ("ops", "layers")
+    ]
+
+
+def test_fields_beyond_the_most_are_counted_in_the_whole_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reproject(path)
+    monkeypatch.setattr(reprojection, "MOST_FIELDS", 1)
+    monkeypatch.setitem(ops.OPS, "num_args_total", one_more_at(1))
+    found = reproject(path, check=True)
+    assert found.num_differences == 4
+    assert [(one.table, one.num_differences, one.num_captures) for one in found.fields] == [("ops", 2, 2)]

@@ -12,7 +12,15 @@ import attrs
 
 from torchlens.commands.parsing import Commands
 from torchlens.commands.printing import shown_progress, write_json, write_rows
-from torchlens.journals.reprojection import FIELDS, Difference, ReprojectedCapture, Reprojection, reproject_watched
+from torchlens.journals.reprojection import (
+    FIELDS,
+    ChangedField,
+    Difference,
+    ReprojectedCapture,
+    Reprojection,
+    reproject_watched,
+)
+from torchlens.printable import amount
 
 FEW: Final = 20
 """Captures that get a line each; of more, the numbers are told."""
@@ -22,6 +30,8 @@ MOST_FIELDS: Final = 5
 SHORT: Final = 12
 """Digits of a fingerprint that tell two apart for people."""
 
+CHANGED_FIELDS: Final = ("table", "field", "change", "differences", "captures", "for example", "before", "after")
+
 CAPTURE_FIELDS: Final = ("stream", "name", "events", "status", "differences", "stored by", "stored at", "fingerprint")
 
 
@@ -30,6 +40,7 @@ def add(commands: Commands) -> None:
         "reproject", reproject, "fold every capture anew, and tell which records and fields are not as they were stored"
     )
     command.add_argument("--check", action="store_true", help="compare, and store nothing")
+    command.add_argument("--fields", action="store_true", help="a line for each field that differs, not for each cell")
 
 
 def reproject(asked: argparse.Namespace) -> int:
@@ -39,7 +50,7 @@ def reproject(asked: argparse.Namespace) -> int:
         facts = attrs.asdict(found)
         write_json({"path": found.path, "ok": found.ok, "num_uncompared": found.num_uncompared, **facts})
     else:
-        show(found)
+        show(found, by_field=asked.fields)
     if found.num_uncompared and asked.check:
         told = f"{found.num_uncompared} captures have nothing stored to be compared with"
         sys.stderr.write(f"torchlens: {told}; run this without --check once before an upgrade\n")
@@ -47,7 +58,7 @@ def reproject(asked: argparse.Namespace) -> int:
     return int(is_failed or (asked.check and not (found.ok and not found.num_uncompared)))
 
 
-def show(found: Reprojection) -> None:
+def show(found: Reprojection, *, by_field: bool = False) -> None:
     if len(found.captures) <= FEW:
         write_rows(
             CAPTURE_FIELDS,
@@ -64,6 +75,16 @@ def show(found: Reprojection) -> None:
     for capture in found.captures:
         if capture.status == "failed":
             sys.stdout.write(f"capture of stream {capture.stream}: {capture.problem} [{capture.code}]\n")
+    if found.differences and by_field:
+        sys.stdout.write(f"{amount(found.num_differences, 'difference')}\n")
+        write_rows(
+            CHANGED_FIELDS,
+            [dict(zip(CHANGED_FIELDS, field_cells(one), strict=True)) for one in found.fields],
+            right=("differences", "captures"),
+            wrap=("before", "after"),
+            spare=("change", "captures"),
+        )
+        return
     if found.differences:
         fields = Counter(f"{one.table}.{one.field}" if one.field else one.table for one in found.differences)
         most = ", ".join(f"{name} {count}" for name, count in fields.most_common(MOST_FIELDS))
@@ -97,3 +118,17 @@ def difference_cells(one: Difference) -> tuple[Any, ...]:
     is_cell = one.change == "changed" and one.field is not None
     values = (repr(one.before), repr(one.after)) if is_cell else (None, None)
     return (one.stream, one.capture, one.table, one.record, one.field, one.change, *values)
+
+
+def field_cells(one: ChangedField) -> tuple[Any, ...]:
+    *_, before, after = difference_cells(one.example)
+    return (
+        one.table,
+        one.field,
+        one.change,
+        one.num_differences,
+        one.num_captures,
+        one.example.record,
+        before,
+        after,
+    )

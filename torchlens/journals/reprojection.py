@@ -33,12 +33,15 @@ from torchlens.reading.tabular import frame_of
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Difference", "ReprojectedCapture", "Reprojection", "reproject", "reproject_watched"]
+__all__ = ["ChangedField", "Difference", "ReprojectedCapture", "Reprojection", "reproject", "reproject_watched"]
 
 Status: TypeAlias = Literal["new", "equal", "different", "stale", "failed"]
 
 MOST_DIFFERENCES: Final = 1000
 """Differences that are listed; the others are counted."""
+
+MOST_FIELDS: Final = 1000
+"""Fields whose differences are counted apart: more than there are."""
 
 LONGEST_CELL: Final = 4096
 """Canonical bytes of a cell that is told as it is; a longer one is told by the beginning of its text."""
@@ -73,6 +76,27 @@ class Difference:
 
 
 FIELDS: Final = tuple([field.name for field in attrs.fields(Difference)])
+
+
+@attrs.frozen
+class ChangedField:
+    """How often one field differs, and the first example.
+
+    Attributes:
+        table: One of the record tables, or "capture" for its own facts.
+        field: Name of the field; None where whole records or tables are meant.
+        change: "changed", "added" or "removed", as in ``Difference``.
+        num_differences: In how many records; of a field or table that only one side has, in how many captures.
+        num_captures: In how many captures.
+        example: The first of them.
+    """
+
+    table: str
+    field: str | None
+    change: Change
+    num_differences: int
+    num_captures: int
+    example: Difference
 
 
 @attrs.frozen
@@ -117,12 +141,14 @@ class Reprojection:
         captures: One entry each, in the order they were made.
         differences: What differs from the stored results: all of it, or the first thousand.
         num_differences: How much differs in all.
+        fields: The same by field, all of it counted, in the order in which they were met.
     """
 
     path: str
     captures: tuple[ReprojectedCapture, ...]
     differences: tuple[Difference, ...]
     num_differences: int
+    fields: tuple[ChangedField, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -175,27 +201,58 @@ def reproject_watched(path: str | os.PathLike[str], *, check: bool, watch: Watch
         ]
     finally:
         journal.close()
-    return Reprojection(os.fspath(path), tuple(captures), tuple(differences.listed), differences.count)
+    return Reprojection(
+        os.fspath(path), tuple(captures), tuple(differences.listed), differences.count, tuple(differences.by_field())
+    )
+
+
+@attrs.define
+class Tally:
+    """How often one field differs, so far."""
+
+    example: Difference
+    count: int = 0
+    captures: int = 0
+    last: int | None = None  # stream that it was met in last
 
 
 class Differences:
-    """Differences, counted, the first of them listed."""
+    """Differences, counted, also by field, the first of them listed."""
 
     def __init__(self) -> None:
         self.listed: list[Difference] = []
         self.count = 0
+        self.fields: dict[tuple[str, str | None, Change], Tally] = {}
+
+    def by_field(self) -> Iterator[ChangedField]:
+        for (table, field, change), tally in self.fields.items():
+            yield ChangedField(table, field, change, tally.count, tally.captures, tally.example)
 
     def add(self, info: StreamInfo, found: Iterable[TableDifference]) -> None:
         for one in found:
             self.count += 1
-            if len(self.listed) < MOST_DIFFERENCES:
+            tally = self.fields.get((one.table, one.field, one.change))
+            is_listed = len(self.listed) < MOST_DIFFERENCES
+            if is_listed or (tally is None and len(self.fields) < MOST_FIELDS):
                 table, record, field, change, before, after = one
-                record = brief(record)
-                self.listed.append(
-                    Difference(
-                        int(info.stream), info.opened.label, table, record, field, change, brief(before), brief(after)
-                    )
+                told = Difference(
+                    int(info.stream),
+                    info.opened.label,
+                    table,
+                    brief(record),
+                    field,
+                    change,
+                    brief(before),
+                    brief(after),
                 )
+                if is_listed:
+                    self.listed.append(told)
+                if tally is None and len(self.fields) < MOST_FIELDS:
+                    tally = self.fields[table, field, change] = Tally(told)
+            if tally is not None:
+                tally.count += 1
+                tally.captures += tally.last != info.stream
+                tally.last = int(info.stream)
 
 
 def brief(cell: Any) -> Any:
