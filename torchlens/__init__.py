@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchlens.reading.selection import Selection
     from torchlens.tracing.extraction import extract, pluck
     from torchlens.travel.cursor import Cursor, time_travel
+    from torchlens.travel.differing import first_difference
     from torchlens.validation.validating import validate
     from torchlens.version import VERSION as __version__
 
@@ -53,6 +54,7 @@ __all__ = [
     "contains",
     "errors",
     "extract",
+    "first_difference",
     "followed_by",
     "func",
     "grad",
@@ -113,6 +115,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),
     "extract": ("torchlens.tracing.extraction", "extract"),
+    "first_difference": ("torchlens.travel.differing", "first_difference"),
     "followed_by": ("projections.nearby", "followed_by"),
     "func": ("projections.selector", "func"),
     "grad": ("projections.selector", "grad"),

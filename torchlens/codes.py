@@ -47,6 +47,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "conditional_pass_ambiguous": "AmbiguousReadError",
         "copy_onto_itself": "JournalError",
         "cursor_before_first": "IndexOutOfRange",
+        "difference_argument_invalid": "ConfigurationError",
         "encoding_malformed": "EncodingError",
         "encoding_type_refused": "EncodingError",
         "encoding_version_unknown": "EncodingError",
