@@ -143,8 +143,8 @@ def test_names_are_those_of_the_head_also_of_a_layer_with_passes_to_come() -> No
 
 def test_a_cursor_and_its_trace_list_what_the_pages_tell(cursor: tl.Cursor, trace: tl.Trace) -> None:
     page = (ROOT / "docs" / "reference.md").read_text()
-    rows = re.findall(r"^\| `(cursor\.[^|]*)` \|", page, re.MULTILINE)
-    told = {re.sub(r"^(cursor)?\.|\(.*", "", name) for row in rows for name in row.split("`, `")}
+    rows = re.findall(r"^\| (`cursor\.[^|]*) \|", page, re.MULTILINE)
+    told = {name for row in rows for name in re.findall(r"`(?:cursor)?\.(\w+)", row)}
     assert set(dir(cursor)) == told
     assert set(dir(cursor.trace)) - set(dir(trace)) == {"moment", "num_events", "position", "whole"}
 
