@@ -1,4 +1,4 @@
-"""The command line: ``torchlens journal COMMAND PATH``, and ``torchlens doctor``.
+"""The command line: ``torchlens journal COMMAND PATH``, ``torchlens travel PATH``, and ``torchlens doctor``.
 
 Reading a journal needs no torch; ``doctor`` alone imports it, if it is there. What goes to standard output is the
 answer, as a table or with ``--json`` for programs; progress and refusals go to standard error. The exit status
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journal import TorchLensError
-from torchlens.commands import endings, environment, integrity, passes, reading, reprojection, streams
+from torchlens.commands import endings, environment, integrity, passes, reading, reprojection, streams, travel
 from torchlens.commands.parsing import Commands
 from torchlens.printable import printable
 from torchlens.version import VERSION
@@ -64,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"torchlens {VERSION}")
     groups = top.add_subparsers(required=True, metavar="COMMAND")
     journal = groups.add_parser("journal", help="read a journal", description="Read a journal.")
+    travel.add(groups)
     environment.add(groups)
     commands = Commands(journal.add_subparsers(required=True, metavar="COMMAND"))
     for group in GROUPS:

@@ -63,6 +63,7 @@ CALLED_THROUGH_MODULE: Final = tuple(
 is_finite: Final = torch.isfinite
 is_nan: Final = torch.isnan
 count_nonzero: Final = torch.count_nonzero
+bins_of: Final = torch.histc
 total: Final = torch.sum
 number_of: Final = Tensor.item
 numbers_of: Final = Tensor.tolist

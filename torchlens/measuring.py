@@ -20,7 +20,7 @@ from journal.events import Figures
 from torchlens import compat
 from torchlens.tensors import told_apart
 
-__all__ = ["Extent", "extent_of", "measured"]
+__all__ = ["Extent", "Histogram", "extent_of", "histogram_of", "measured"]
 
 BLOCK: Final = 1 << 15
 """Elements that are widened together; more would be shared out to threads, which costs more than it gains."""
@@ -47,6 +47,14 @@ class Extent(NamedTuple):
     @property
     def num_nonfinite(self) -> int:
         return self.num_nan + self.num_inf
+
+
+class Histogram(NamedTuple):
+    """How many of the finite elements lie in each of some parts of their range, which are equally wide."""
+
+    smallest: float
+    largest: float
+    counts: tuple[int, ...]  # the last part has its upper end in it
 
 
 class Row(NamedTuple):
@@ -94,6 +102,31 @@ def measured(tensor: Tensor) -> Figures | None:
             return (*extent, *moments(rows, scale, extent))
         except (RuntimeError, TypeError):  # as in extent_of
             return None
+
+
+def histogram_of(tensor: Tensor, parts: int) -> Histogram | None:
+    """The finite elements, of complex ones the magnitudes, counted in so many parts of their range.
+
+    None where they cannot be looked at, there is none, or all are the same.
+    """
+    with compat.NoTorchFunction():
+        try:
+            found = rows_of(tensor)
+            extent = None if found is None else reached(found[0], 0)
+            if found is None or extent is None or extent.smallest is None or extent.largest is None:
+                return None
+            low, high = float(extent.smallest), float(extent.largest)
+            if low == high or not math.isfinite(high - low):
+                return None
+            counts = [0] * parts
+            for row in found[0]:
+                inside = compat.bins_of(compat.to(row.finite, torch.float64), parts, low, high)
+                counts = [
+                    had + int(more) * row.each for had, more in zip(counts, compat.numbers_of(inside), strict=True)
+                ]
+        except (RuntimeError, TypeError):  # as in extent_of
+            return None
+    return Histogram(unscaled(low, found[1]), unscaled(high, found[1]), tuple(counts))
 
 
 # -- elements in a row

@@ -41,6 +41,7 @@ OPTIONAL: Final = {
     "numpy": "seeding it along, with CaptureOptions(random_seed=...)",
     "pandas": "to_pandas()",
     "hypothesis": "torchlens.testing",
+    "textual": "the screen of torchlens travel",
 }
 
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "lustre", "glusterfs", "ceph", "afs")
