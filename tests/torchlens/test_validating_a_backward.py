@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -163,11 +163,13 @@ FORWARDS: dict[str, Callable[[Of, Tensor], Any]] = {
     "a checkpoint": not_reentrant,
     "a reentrant checkpoint": reentrant,
     "parts of no use": lambda own, x: (own.fc(x), own.other(x).detach())[0],
+    "nested tensors": lambda own, x: torch.nested.as_nested_tensor([own.fc(x)[0], own.other(x)[1, :2]]),
     "one element": lambda own, x: own.fc(x).max(),
     "a norm of gradients that is fused": lambda own, x: F.scaled_dot_product_attention(own.fc(x), own.other(x), x),
 }
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("name", FORWARDS)
 def test_a_sound_backward_is_valid(name: str, requires_grad: bool) -> None:
@@ -226,7 +228,20 @@ def test_a_backward_is_validated_wherever_it_is_asked_for() -> None:
         assert tl.validate(nn.Sequential(nn.Linear(4, 2)), ROWS, scope="backward")
 
 
+RECURRENT = Program.parse("""
+model(train=False, seed=0, returns='one')
+a = given('float32')
+def block_1():
+    pass
+def main():
+    a = block_1(a, a)
+    a = lstm(a, a)
+""")
+"""A gradient arrives at an output of its fused node at which no op stands, so that it is not kept."""
+
+
 @given(program=programs())
+@example(program=RECURRENT)
 @settings(max_examples=25)
 @pytest.mark.filterwarnings("ignore")
 def test_the_backward_of_any_model_is_valid_or_says_why_it_cannot_be_checked(program: Program) -> None:

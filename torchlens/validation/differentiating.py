@@ -181,9 +181,8 @@ def weighted(output: Any) -> Tensor | None:
     A plain sum would give a softmax or a normalized layer no gradient at all.
     """
     terms: list[Tensor] = []
-    for _, tensor in leaves(output, deep=True):
-        if not tensor.requires_grad or tensor.is_nested:
-            continue
+    found = [tensor for _, tensor in leaves(output, deep=True) if tensor.requires_grad]
+    for tensor in [part for whole in found for part in (whole.unbind() if whole.is_nested else (whole,))]:
         plain = tensor.to_dense() if tensor.layout != torch.strided else tensor
         if plain.is_complex():
             plain = torch.view_as_real(plain.resolve_conj())

@@ -61,11 +61,18 @@ class HookedPlaces:
 def flow_checks(trace: Trace, hooked: HookedPlaces) -> Iterator[Check]:
     """Each gradient that arrived, against the sum of those that were sent there, pass by pass."""
     autograd = trace.tables.forward.autograd
-    passes = trace.autograd.backward_passes
+    passes, missing = trace.autograd.backward_passes, trace.tables.grad_fn_calls.column("missing_outputs")
+    at, with_op = frozenset(trace.tables.forward.pairing.at), trace.tables.grad_fns.column("has_op")
+
+    def told(place: Place) -> bool:
+        """Whether what arrives there is kept: of a node with ops, at the outputs at which one of them stands."""
+        return place in at or not with_op[place[0]]
+
     calls, nodes = trace.autograd.grad_fn_calls, trace.autograd.grad_fns
     for number in range(autograd.num_passes):
         firings = () if passes[number].is_transient else autograd.fires_in[number]
         sent: dict[Place, list[Tensor]] = {}
+        reached: dict[int, set[int]] = {}  # by row of a node, the outputs that something was sent to
         unknown: set[Place] = set()
         for fire in firings:
             row, given = autograd.fire_rows[fire], calls[fire].grad_inputs
@@ -76,11 +83,12 @@ def flow_checks(trace: Trace, hooked: HookedPlaces) -> Iterator[Check]:
                     unknown.add(towards)
                 elif place < len(given) and given[place] is not None:
                     sent.setdefault(towards, []).append(given[place])
+                    reached.setdefault(towards[0], set()).add(towards[1])
         roots = rooted(trace, number)
         for fire in firings:
             row = autograd.fire_rows[fire]
             came = calls[fire].grad_outputs or ()
-            for slot in sorted({*range(len(came)), *(slot for node, slot in sent if node == row)}):
+            for slot in sorted({*range(len(came)), *reached.get(row, ())}):
                 here, arrived = (row, slot), came[slot] if slot < len(came) else None
                 if here in roots:
                     continue
@@ -88,7 +96,7 @@ def flow_checks(trace: Trace, hooked: HookedPlaces) -> Iterator[Check]:
                 terms = sent.get(here, [])
                 if adds_up(terms, arrived):
                     yield Check("flow", name)
-                elif here in unknown:
+                elif here in unknown or (arrived is None and not told(here) and slot not in missing[fire]):
                     yield Check("flow", name, None, None, "skipped", "gradient_not_kept")
                 elif hooked.has(nodes[row].handle, slot):
                     yield Check("flow", name, None, None, "skipped", "changed_by_hook")
