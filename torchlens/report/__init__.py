@@ -6,5 +6,6 @@ One file a report. ``environment`` needs no torch.
 from __future__ import annotations
 
 from torchlens.report.environment import Capability, Doctor, Probe, doctor
+from torchlens.report.tree import CostTree, CostTreeRow, cost_tree
 
-__all__ = ["Capability", "Doctor", "Probe", "doctor"]
+__all__ = ["Capability", "CostTree", "CostTreeRow", "Doctor", "Probe", "cost_tree", "doctor"]

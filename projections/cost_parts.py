@@ -1,0 +1,353 @@
+"""Where the work of a capture is: module calls as a tree, what each did itself and what it did with all inside it.
+
+Reads  the module calls and op rows of a ``Forward``, what each call of torch costs (cost.py) and is charged with
+       (saved.py), and what the operators of its backward passes add up to (executed.py).
+Gives  ``cost_tree``: parts in the order of the tree, with their amounts, and what the whole is.
+Rule   work is its innermost module call's. What ran in no call but the root's has a part of its own, as has backward
+       work on a node that differentiates no op, and what ran in no recorded node: so the own amounts of all parts add
+       up to the whole, and what is inside the root is the whole.
+Rule   calls of one module from one call are folded where their forward did the same, down to the last call inside;
+       what backward passes did for them, or how they share memory, does not part them.
+Rule   what is not shown, for being deep or small, is a part too. Nothing is lost, and what is so hidden is told.
+Rule   an amount is over what is known. It is None, never 0, where nothing is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from projections import executed_columns
+from projections.cost import every_cost
+from projections.errors import over_events
+from projections.forward import Forward, first_results
+from projections.graph import NOWHERE
+from projections.saved import charges, kept_by_row
+
+Kind: TypeAlias = Literal["root", "call", "remainder", "grad_fn", "unattributed"]
+
+BackwardState: TypeAlias = Literal["counted", "not_run", "unknown"]
+
+ROOT: Final = "self:1"
+OUTSIDE: Final = "::outside"
+UNATTRIBUTED: Final = "::unattributed"
+
+
+@attrs.define(slots=True)
+class Amounts:
+    """What was done somewhere, as far as it is known; each call of torch once."""
+
+    flops: int = 0
+    mac_flops: int = 0  # of the products alone, two each
+    backward: int = 0
+    saved: int = 0  # bytes charged that nobody had before
+    ops: int = 0
+    unknown: int = 0  # ops whose FLOPs are not known
+    untold: int = 0  # ops of which torch does not tell what they keep
+
+    @property
+    def known_flops(self) -> int | None:
+        return self.flops if self.flops or not self.unknown else None
+
+    @property
+    def known_mac_flops(self) -> int | None:
+        return self.mac_flops if self.mac_flops or not self.unknown else None
+
+    @property
+    def known_saved(self) -> int | None:
+        return self.saved if self.saved or not self.untold else None
+
+    def add(self, other: Amounts) -> None:
+        self.flops += other.flops
+        self.mac_flops += other.mac_flops
+        self.backward += other.backward
+        self.saved += other.saved
+        self.ops += other.ops
+        self.unknown += other.unknown
+        self.untold += other.untold
+
+
+@attrs.define(slots=True)
+class Part:
+    """A row of the tree, with those below it.
+
+    Attributes:
+        part_id: Label of its first call, of its node, or what it is.
+        label: The same for people.
+        kind: What it is.
+        class_name: Of the module; None where it is no call.
+        passes: Calls of its module in the whole capture; None where it is no call.
+        folded: Calls that it stands for.
+        own: What they did themselves.
+        within: That and what is below.
+    """
+
+    part_id: str
+    label: str
+    kind: Kind
+    class_name: str | None = None
+    passes: int | None = None
+    folded: int = 1
+    own: Amounts = attrs.field(factory=Amounts)
+    within: Amounts = attrs.field(factory=Amounts)
+    below: list[Part] = attrs.Factory(list["Part"])
+    depth: int = 0
+    parent_id: str | None = None
+
+
+@attrs.frozen
+class Tree:
+    """The parts, and what is true of all of them.
+
+    Attributes:
+        parts: Each behind the one that it is below.
+        backward_state: Whether the backward is counted, was not run, or is not known.
+        backward_reason: Why it is not counted, in words; None where it is.
+        is_measured: Whether it is known of any op what it keeps for the backward.
+        hidden: What parts hold that stand for calls not shown.
+        uncounted_families: Families of operators of the backward that do work and have no count, with how many calls.
+    """
+
+    parts: tuple[Part, ...]
+    backward_state: BackwardState
+    backward_reason: str | None
+    is_measured: bool
+    hidden: Amounts
+    uncounted_families: tuple[tuple[str, int], ...]
+
+
+def cost_tree(
+    forward: Forward, *, top_k: int | None = None, max_depth: int | None = None, fold_repeats: bool = True
+) -> Tree:
+    """The tree of a capture.
+
+    Args:
+        forward: The capture.
+        top_k: Partes of a kind to show below each; the largest, by the work of the forward inside them.
+        max_depth: Deepest level of calls to show, the root's being 0.
+        fold_repeats: Whether repeated calls that did the same work are one part.
+    """
+    with over_events():
+        work = Work(forward)
+        root = work.tree(fold_repeats=fold_repeats)
+        state, reason = backward_state(forward)
+        if work.outside.ops or work.outside.backward:
+            root.below.append(Part(OUTSIDE, "(ops outside recorded calls)", "remainder", own=work.outside))
+        if state == "counted":
+            root.below += backward_parts(forward)
+        hidden = Amounts()
+        sum_up(root)
+        trim(root, top_k, max_depth, hidden)
+        return Tree(
+            tuple(placed(root)),
+            state,
+            reason,
+            any(charge is not None for row, charge in enumerate(charges(forward, 0)) if forward.is_op[row]),
+            hidden,
+            executed_columns.uncounted_families(forward) if state == "counted" else (),
+        )
+
+
+# The calls ----------------------------------------------------------------------------------------------
+
+
+class Work:
+    """What each module call did itself.
+
+    Args:
+        forward: The capture.
+    """
+
+    def __init__(self, forward: Forward) -> None:
+        self.forward: Final = forward
+        self.count: Final = len(forward.calls)
+        self.own: Final = [Amounts() for _ in range(self.count)]
+        self.outside: Final = Amounts()  # what ran in no call but the root's
+        self.add_forward()
+        if backward_state(forward)[0] == "counted":
+            self.add_backward()
+
+    def of_row(self, row: int) -> Amounts:
+        call = self.forward.rows.call[row]
+        return self.own[call] if 0 < call < self.count else self.outside
+
+    def add_forward(self) -> None:
+        forward = self.forward
+        first, costs = first_results(forward, 0), every_cost(forward, 0).of_rows()
+        charge, kept = charges(forward, 0), kept_by_row(forward, 0)
+        for row, cost in enumerate(costs):
+            if not forward.is_op[row]:
+                continue
+            amounts = self.of_row(row)
+            amounts.ops += 1
+            amounts.unknown += cost.is_known is False
+            amounts.untold += kept[row].is_untold
+            if first[row] == row:
+                amounts.flops += cost.forward or 0
+                amounts.mac_flops += 2 * (cost.macs or 0)
+                charged = charge[row]
+                amounts.saved += 0 if charged is None else charged.nobodys
+
+    def add_backward(self) -> None:
+        forward = self.forward
+        op_of = forward.pairing.op_of
+        for node, flops in enumerate(flops_of_nodes(forward)):
+            if flops and op_of[node] != NOWHERE:
+                self.of_row(op_of[node]).backward += flops
+
+    # -- the tree
+
+    def kinds(self) -> list[int]:
+        """By call a number: equal for calls of one module that did the same work, down to the last call inside."""
+        known: dict[tuple[Any, ...], int] = {}
+        kinds = [0] * self.count
+        inner, modules = self.forward.inner_calls, self.forward.calls.module
+        for call in range(self.count - 1, -1, -1):
+            own = self.own[call]
+            did = (own.flops, own.mac_flops, own.ops, own.unknown)
+            key = (modules[call], did, tuple([kinds[one] for one in inner[call]]))
+            kinds[call] = known.setdefault(key, len(known))
+        return kinds
+
+    def tree(self, *, fold_repeats: bool) -> Part:
+        """The root, with the calls below it."""
+        forward = self.forward
+        kinds: Sequence[int] = self.kinds() if fold_repeats else range(self.count)
+        root = Part(ROOT, forward.course.model_class or ROOT, "root", class_name=forward.course.model_class or None)
+        if self.count:
+            root.part_id, root.passes = forward.call_labels[0], len(forward.calls_of[forward.calls.module[0]])
+        outer = [call for call, parent in enumerate(forward.calls.parent) if call and parent < 0]
+        waiting = [(root, [*forward.inner_calls[0], *outer] if self.count else [])]
+        while waiting:
+            part, inside = waiting.pop()
+            alike: dict[int, list[int]] = {}
+            for call in inside:
+                alike.setdefault(kinds[call], []).append(call)
+            for group in alike.values():
+                below = self.part(group)
+                part.below.append(below)
+                waiting.append((below, [one for call in group for one in forward.inner_calls[call]]))
+        return root
+
+    def part(self, group: Sequence[int]) -> Part:
+        """Some calls as one."""
+        forward, first = self.forward, group[0]
+        label, module, times = forward.call_labels[first], forward.calls.module[first], len(group)
+        modules = forward.words.modules
+        made = Part(
+            label,
+            label if times == 1 else f"{label} (x{times})",
+            "call",
+            class_name=modules[module].class_name if module < len(modules) else None,
+            passes=len(forward.calls_of[module]),
+            folded=times,
+        )
+        for call in group:
+            made.own.add(self.own[call])
+        return made
+
+
+# The backward -------------------------------------------------------------------------------------------
+
+
+def backward_state(forward: Forward) -> tuple[BackwardState, str | None]:
+    """Whether the backward passes are counted, and why not."""
+    reason = executed_columns.reason(forward)
+    if not forward.autograd.num_passes:
+        return "not_run", reason
+    return ("counted", None) if reason is None else ("unknown", reason)
+
+
+def flops_of_nodes(forward: Forward) -> list[int]:
+    """By autograd node, the FLOPs of the operators that ran in its firings."""
+    made = [0] * len(forward.autograd)
+    executed = forward.executed
+    for node, rows in zip(forward.autograd.fire_rows, executed.in_fires, strict=True):
+        made[node] += executed.flops(rows)
+    return made
+
+
+def backward_parts(forward: Forward) -> Iterable[Part]:
+    """A part for each node with work that differentiates no op, and one for what ran in no recorded node."""
+    op_of, labels = forward.pairing.op_of, forward.autograd.labels
+    for node, flops in enumerate(flops_of_nodes(forward)):
+        if flops and op_of[node] == NOWHERE:
+            yield Part(labels[node], labels[node], "grad_fn", own=Amounts(backward=flops))
+    executed = forward.executed
+    loose = [row for number in range(forward.autograd.num_passes) for row in executed.unattributed(number)]
+    if loose:
+        label = "(backward under no recorded node)"
+        yield Part(UNATTRIBUTED, label, "unattributed", own=Amounts(backward=executed.flops(loose)))
+
+
+# The shape ----------------------------------------------------------------------------------------------
+
+
+def in_order(root: Part) -> list[Part]:
+    """All parts, each behind the one that it is below."""
+    made, stack = list[Part](), [root]
+    while stack:
+        part = stack.pop()
+        made.append(part)
+        stack += reversed(part.below)
+    return made
+
+
+def sum_up(root: Part) -> None:
+    for part in reversed(in_order(root)):
+        part.within = attrs.evolve(part.own)
+        for below in part.below:
+            part.within.add(below.within)
+
+
+def placed(root: Part) -> list[Part]:
+    """All parts, which know their depth and parent."""
+    made = in_order(root)
+    for part in made:
+        for below in part.below:
+            below.depth, below.parent_id = part.depth + 1, part.part_id
+    return made
+
+
+def trim(root: Part, top_k: int | None, max_depth: int | None, hidden: Amounts) -> None:
+    """Put parts that stand for calls in place of those that are too deep or too small."""
+    level, depth = [root], 0
+    while level:
+        for part in level:
+            if depth == max_depth:
+                deep = [below for below in part.below if below.kind == "call"]
+                where = f"calls below depth {depth}"
+                put_together(part, deep, f"{part.part_id}::depth", where, "remainder", hidden)
+            elif top_k is not None:
+                calls = smaller(part, "call", top_k)
+                put_together(part, calls, f"{part.part_id}::rest", "smaller calls", "remainder", hidden)
+            if top_k is not None:
+                nodes = smaller(part, "grad_fn", top_k)
+                put_together(part, nodes, f"{part.part_id}::grad_fns", "autograd nodes", "grad_fn", hidden)
+        level, depth = [below for part in level for below in part.below], depth + 1
+
+
+def smaller(part: Part, kind: Kind, top_k: int) -> list[Part]:
+    """The parts of a kind below another that are not among its largest."""
+    found = [below for below in part.below if below.kind == kind]
+    ranked = sorted(found, key=lambda below: (-below.within.flops, -below.within.backward))  # stable: the first stay
+    return ranked[top_k:]
+
+
+def put_together(part: Part, gone: Sequence[Part], part_id: str, what: str, kind: Kind, hidden: Amounts) -> None:
+    """One part for some of those below another, and for all that is below them."""
+    if not gone:
+        return
+    every = [one for below in gone for one in in_order(below)]
+    number = sum(one.folded for one in every)
+    made = Part(part_id, f"(+ {number} {what})", kind, folded=number)
+    for below in gone:
+        made.own.add(below.within)
+    made.within = attrs.evolve(made.own)
+    hidden.add(made.own)
+    left = {id(below) for below in gone}
+    last = max(place for place, below in enumerate(part.below) if id(below) in left)
+    part.below[:] = [below for below in part.below if id(below) not in left]
+    part.below.insert(last + 1 - len(gone), made)
