@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journal import At, Event, IllegalTransition
+from journal import Event, IllegalTransition
 from journal.events import (
     CaptureSettled,
     CheckpointEntered,
@@ -25,6 +25,8 @@ from journal.events import (
     PassOpened,
     PassScavenged,
 )
+from tests.projections.making import Made
+from tests.projections.making_backward import Passes
 from tests.strategies import capture_streams, opened, payloads_named
 from torchlens.testing.checking.diary_order import Diary, check_diary
 
@@ -112,80 +114,34 @@ def test_whatever_a_diary_may_tell_is_made_up() -> None:
 # That the check can fail ------------------------------------------------------------------------------
 
 
-LIKE = ((2, 3), "float32", "cpu")
+def nested() -> list[Event]:
+    made = Made()
+    made.events = [opened(), CaptureSettled(torch_restored=True)]
+    passes = Passes(made, first=0)
+    leaf = passes.node("AccumulateGrad", number=1, leaf=0)
+    root = passes.node("MulBackward0", leaf, None, number=0, sequence=3)
+    outer = passes.open(root, create_graph=True, has_census=True)
+    passes.find(root, leaf)
+    passes.enter()
+    waiting = passes.observe(root)
+    passes.open(root)
+    passes.enter()
+    passes.fire(root)
+    inner = passes.journal()
+    passes.fire(root)
+    passes.observe(leaf)
+    passes.fire(leaf)
+    passes.journal()
+    passes.finalize(inner)
+    passes.keep(waiting, payload=0)
+    new = passes.node("MulBackward0", root, None, number=2, sequence=4)
+    passes.make(new, by=outer)
+    passes.see_makers((4, root), (5, new), by=outer)
+    passes.finalize(outer)
+    return made.events
 
 
-def pass_opened(number: int, parent: int | None, creates: bool = False) -> PassOpened:
-    return PassOpened(
-        pass_number=number,
-        trigger="backward",
-        frame=None,
-        policy=None,
-        parent=parent,
-        thread="MainThread",
-        task=None,
-        roots=(((0, 0), LIKE),),
-        seeds=(None,),
-        inputs=None,
-        retain_graph=True,
-        create_graph=creates,
-        accumulates=True,
-        is_transient=False,
-        has_census=creates,
-    )
-
-
-def fired(number: int, node: int) -> NodeFired:
-    return NodeFired(pass_number=number, node=node, duration_ns=5, missing=(), sequence=None)
-
-
-def observed(number: int, node: int) -> GradientObserved:
-    return GradientObserved(pass_number=number, node=node, side="output", slot=0, like=LIKE, payload=None)
-
-
-def journaled(number: int) -> PassJournaled:
-    return PassJournaled(
-        pass_number=number,
-        closed_by="trigger_return",
-        drain_queued=False,
-        exception=None,
-        message=None,
-        raised_in=None,
-        incomplete_reason=None,
-        peak_memory=None,
-    )
-
-
-NESTED: list[Event] = [
-    opened(),
-    CaptureSettled(torch_restored=True),
-    pass_opened(0, None, creates=True),
-    NodesFound(
-        pass_number=0,
-        nodes=(
-            (0, "MulBackward0", "MulBackward0", False, ((1, 0), None), None, 3),
-            (1, "AccumulateGrad", "AccumulateGrad", False, (), 0, None),
-        ),
-        is_cut=False,
-    ),
-    EngineEntered(pass_number=0, task=0),
-    observed(0, 0),
-    pass_opened(1, 0),
-    EngineEntered(pass_number=1, task=1),
-    fired(1, 0),
-    journaled(1),
-    fired(0, 0),
-    observed(0, 1),
-    fired(0, 1),
-    journaled(0),
-    PassScavenged(pass_number=1),
-    PassFinalized(pass_number=1),
-    GradientKept(of=At(5), payload=(0, 0, None)),
-    NodesMade(pass_number=0, nodes=((2, "MulBackward0", "MulBackward0", False, ((0, 0), None), None, 4),)),
-    MakersSeen(pass_number=0, entries=((4, 0), (5, 2))),
-    PassScavenged(pass_number=0),
-    PassFinalized(pass_number=0),
-]
+NESTED = nested()
 """A pass within another one, which keeps a gradient when the engine has ended, and made a node."""
 
 

@@ -178,13 +178,15 @@ class Passes:
     def keep(self, of: int, payload: int) -> None:
         self.add(GradientKept(of=of, payload=(payload, 0, None)))  # type: ignore[arg-type]  # a plain number stands for one
 
-    def make(self, *nodes: Node) -> None:
+    def make(self, *nodes: Node, by: int | None = None) -> None:
+        """A pass made nodes: the one that runs, or that of this number, which is over."""
         self.known.update(node.number for node in nodes)
-        self.add(NodesMade(pass_number=self.running[-1], nodes=tuple(node.told() for node in nodes)))
+        number = self.running[-1] if by is None else by
+        self.add(NodesMade(pass_number=number, nodes=tuple(node.told() for node in nodes)))
 
-    def see_makers(self, *entries: tuple[int, Node | None]) -> None:
+    def see_makers(self, *entries: tuple[int, Node | None], by: int | None = None) -> None:
         told = tuple((number, None if node is None else node.number) for number, node in entries)
-        self.add(MakersSeen(pass_number=self.running[-1], entries=told))
+        self.add(MakersSeen(pass_number=self.running[-1] if by is None else by, entries=told))
 
     def journal(self, closed_by: Any = "trigger_return", **known: Any) -> int:
         """The first step of the close; gives the pass."""
@@ -200,9 +202,12 @@ class Passes:
         self.add(PassJournaled(pass_number=number, closed_by=closed_by, **{**facts, **known}))
         return number
 
-    def close(self, closed_by: Any = "trigger_return", **known: Any) -> None:
-        number = self.journal(closed_by, **known)
+    def finalize(self, number: int) -> None:
+        """The steps behind the first one."""
         self.add(PassScavenged(pass_number=number), PassFinalized(pass_number=number))
+
+    def close(self, closed_by: Any = "trigger_return", **known: Any) -> None:
+        self.finalize(self.journal(closed_by, **known))
 
     def run(self, root: Node, **known: Any) -> None:
         """A whole pass: every node that the root leads to fires."""
