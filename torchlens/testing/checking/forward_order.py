@@ -37,6 +37,7 @@ from journal.events import (
     ParameterSeen,
     PayloadKept,
     PreHooksStarted,
+    StatisticsTaken,
     TransformKept,
     ValueOverwritten,
     ValueReread,
@@ -121,8 +122,8 @@ class ForwardOrder:
                     self.have("operator", operator)
             case ForwardReturned(outputs=outputs):
                 self.read(outputs)
-            case PayloadKept(value=value) | TransformKept(value=value) | ValueOverwritten(value=value):
-                self.read([value])
+            case PayloadKept() | StatisticsTaken() | TransformKept() | ValueOverwritten():
+                self.read([event.value])
             case _:
                 pass
 

@@ -45,7 +45,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(values_of(inner[0]), max_size=3).map(lambda items: tuple(items))
     if origin is tuple:
         return st.tuples(*[values_of(part) for part in inner])
-    return {int: INTEGERS, str: TEXTS, bool: st.booleans(), type(None): st.none()}[hint]
+    plain = {int: INTEGERS, str: TEXTS, bool: st.booleans(), type(None): st.none(), float: st.floats(allow_nan=False)}
+    return plain[hint]
 
 
 def events_of(cls: type[Event]) -> st.SearchStrategy[Event]:
