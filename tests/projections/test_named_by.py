@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from journal.events import Event
 from projections import CaptureTables, Projector
+from projections.backward import BACKWARD
+from projections.build import FOLDS
 from projections.columns import VERSIONS
 from tests.projections.encoded import encode
 from tests.projections.making import Made, source_of
@@ -56,7 +58,7 @@ def test_autograd_nodes_keep_their_label_and_the_order_of_the_head(events: list[
     numbers = list(then.grad_fns.column("grad_fn_object_id"))
     assert list(then.grad_fns.column("label")) == [whole[number] for number in numbers]
     assert numbers == [number for number in whole if number in set(numbers)]
-    assert set(numbers) == set(folded(events, min(at, len(events))).states[-1].numbers)
+    assert set(numbers) == set(folded(events, min(at, len(events))).states[FOLDS.index(BACKWARD)].numbers)
 
 
 @given(capture_streams(), st.integers(0, 200))
