@@ -604,6 +604,35 @@ def test_a_context_that_torch_refuses_is_not_entered() -> None:
     assert (told["tokens"][1]["pack_count"], told["degrade_flags"]) == (0, [])
 
 
+def test_a_region_that_is_interrupted_is_left() -> None:
+    packed: list[Tensor] = []
+
+    def interrupted(model: Blocks, x: Tensor) -> Tensor:
+        def region(y: Tensor) -> Tensor:
+            torch.tanh(y)
+            raise KeyboardInterrupt
+
+        return kept(region, x)
+
+    with saved_tensors_hooks(lambda tensor: packed.append(tensor) or tensor, lambda held: held):
+        with pytest.raises(KeyboardInterrupt):
+            traced(interrupted)
+        packed.clear()
+        torch.tanh(stimulus())
+    assert len(packed) == 1  # those of the user's are the innermost again
+
+
+def test_a_context_without_hooks_is_torchs_to_refuse() -> None:
+    def hookless(model: Blocks, x: Tensor) -> Tensor:
+        context = object.__new__(checkpointing._checkpoint_hook)
+        with pytest.raises(AttributeError, match="pack_hook"):
+            context.__enter__()
+        return bare(model, x)
+
+    told = witness_of(hookless)
+    assert (told["token_count"], told["degrade_flags"]) == (0, ["hook_identity_unpreserved"])
+
+
 def test_a_checkpoint_that_is_never_left_is_told_at_the_end() -> None:
     left: list[Any] = []
 

@@ -243,7 +243,7 @@ class Checkpoints:
         hooks = tuple([_own(getattr(context, name, None)) for name in HOOKS])
         token = Token(self._count, self.evidence)
         bearers = (Packing(hooks[0], token), Unpacker(hooks[1], token))
-        if not all(map(carries, bearers, hooks)):
+        if not all(map(callable, hooks)) or not all(map(carries, bearers, hooks)):
             self.evidence.unwitnessed("hook_identity")
             return None
         self._count += 1
