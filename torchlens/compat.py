@@ -195,6 +195,11 @@ def given_node(gradient: Tensor) -> Any:
     return node
 
 
+def has_hooks_on_sum(leaf: Tensor) -> bool:
+    """Whether a leaf has hooks that run right after something was added to its gradient."""
+    return bool(getattr(leaf, "_post_accumulate_grad_hooks", None))
+
+
 def sequence_of(node: Any) -> int:
     """Number of an autograd node on the thread that made it: a node is made after those that its inputs come from."""
     return int(node._sequence_nr())

@@ -142,6 +142,19 @@ CAPABILITIES: Final = (
         "backward passes that begin or end at a place of the graph",
         without="there are none",
     ),
+    *(
+        Capability(
+            f"HAS_BATCH_{what}",
+            (path,),
+            "telling which node made batched gradients",
+            without="a pass that makes a graph of batched gradients reads as incomplete",
+        )
+        for what, path in (
+            ("LEVEL_BEGUN", "torch._C._vmapmode_increment_nesting"),
+            ("LEVEL_ENDED", "torch._C._vmapmode_decrement_nesting"),
+            ("TAKEN_APART", "torch._remove_batch_dim"),
+        )
+    ),
     Capability("HAS_GATHERER", ("torch._C._functions.AccumulateGrad",), "telling which leaf a gradient is added to"),
     Capability("HAS_FUNCTION_NODE", ("torch._C._FunctionBase",), "telling nodes of Python functions"),
     Capability(

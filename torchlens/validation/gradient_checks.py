@@ -319,4 +319,4 @@ def shown(pair: tuple[Tensor | None, Tensor | None]) -> str:
 
 def has_gradient_taken(leaf: Tensor) -> bool:
     """Whether a hook may take or change the sum right after something was added to it, as an optimizer does."""
-    return bool(getattr(leaf, "_post_accumulate_grad_hooks", None))
+    return compat.has_hooks_on_sum(leaf)
