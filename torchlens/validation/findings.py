@@ -64,7 +64,7 @@ SKIPS: Final[Mapping[str, str]] = MappingProxyType(
         "nothing_else_is_safe": "the parent holds indexes, counts or parameters of a distribution, all alike, and "
         "others might not be checked",
         "changed_by_hook": "a hook of the model's own stands between what was sent and what arrived",
-        "gradient_not_kept": "what some node sent there was not kept",
+        "gradient_not_kept": "what some node sent there, or what arrived, was not kept",
         "gradient_taken": "a hook, or the forward, changes the gradient of the parameter beside the backward",
         "module_call_unseen": "a module was called where no hook sees it: by its forward itself, as scripted code, or "
         "made anew by each forward",
