@@ -449,6 +449,24 @@ def dispatched_ops_are_each_in_one_place(tables: CaptureTables) -> Breaches:
             yield str(index), "one of its operators is in several places, or in none"
 
 
+def recompute_is_part_of_what_was_executed(tables: CaptureTables) -> Breaches:
+    """What ran a forward again is all that ran with grad mode on, or nothing, or not known; passes have the sum."""
+    passes, calls, table = tables.backward_passes, tables.grad_fn_calls, tables.dispatched_ops
+    flops, modes = table.column("flops"), table.column("grad_enabled")
+    columns = ("call_label", "dispatched_rows", "flops", "recompute_flops")
+    again = calls.column("recompute_flops")
+    for label, rows, executed, recompute in zip(*(calls.column(name) for name in columns), strict=True):
+        on = sum(flops[row] or 0 for row in rows if modes[row])
+        if recompute is not None and (executed is None or recompute not in (0, on)):
+            yield str(label), f"its recompute_flops is {recompute}"
+    counted = zip(passes.column("executed_flops"), passes.column("call_rows"), strict=True)
+    wanted = [None if executed is None else total(picked(again, rows)) for executed, rows in counted]
+    yield from unequal(passes, "pass_index", "recompute_flops", wanted)
+    if len(passes):
+        whole = None if tables.fact("executed_flops") is None else total(wanted)
+        yield from fact_is(tables, "recompute_flops", whole)
+
+
 OF_BACKWARD: Final[Sequence[Promise]] = (
     backward_passes_are_dense,
     backward_passes_end_as_they_were_closed,
@@ -475,5 +493,6 @@ OF_BACKWARD: Final[Sequence[Promise]] = (
     dispatched_ops_know_where_they_ran,
     dispatched_ops_are_each_in_one_place,
     executed_flops_add_up,
+    recompute_is_part_of_what_was_executed,
 )
 """All of them, in the order in which they are checked."""

@@ -595,6 +595,7 @@ BACKWARD_PASSES: Final = {
     "executed_flops": "FLOPs of its operators of which there is a count; None where not all that ran was told",
     "executed_reason": "why that is not known, in words; None otherwise",
     "unattributed_flops": "of them those in no firing of a recorded node; None likewise",
+    "recompute_flops": "of those in firings what ran a forward again; None where it is not known what did",
     "uncounted_families": "families of operators that do work and have no count, and calls of each; None likewise",
     "has_census": "its operators were told",
     "dispatched_rows": "rows of its operators",
@@ -668,6 +669,7 @@ GRAD_FN_CALLS: Final = {
     "pass_row": "row of its pass",
     "event": "number of the event that tells it",
     "flops": "FLOPs of its operators of which there is a count; None where its pass is not counted",
+    "recompute_flops": "of these what ran a forward again; None where it is not known what did",
     "uncounted_families": "families of operators that do work and have no count, and calls of each; None likewise",
     "dispatched_rows": "rows of the operators that ran in it",
 }
@@ -836,6 +838,7 @@ CAPTURE: Final = {
     "executed_flops": "FLOPs that backward passes ran, as far as there are counts; None where one was not told whole",
     "executed_evidence": "measured, formula_exact where no backward could be, or unknown",
     "executed_reason": "why there is no count, or none was needed; None otherwise",
+    "recompute_flops": "of the FLOPs those that ran a forward again; None where not known",
     "uncounted_families": "families of operators told of that do work and have no count, and calls of each",
     "opaque_rows": "op rows of recorded calls that were not watched inside",
     "unseen_rows": "op rows that stand for tensors made where no wrapper looks",

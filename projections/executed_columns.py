@@ -5,6 +5,9 @@ Gives  the makers of the columns that ``columns.py`` lists under ``dispatched_op
        facts of the capture, by name.
 Rule   a pass is counted where everything that it ran was told: it was announced, a census was taken of it, and it came
        to its end. The capture is counted where each of its passes is. What is not counted is None, and never 0.
+Rule   the engine runs kernels with grad mode off, save under ``create_graph``, and a checkpoint runs its forward again
+       with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the firing
+       that it ran in. Where it was witnessed that nothing was checkpointed there is none; else it is not known.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from journal.events import PassOpened
+from projections import checkpoint_witness
 from projections.details import field
 from projections.executed import Dispatched, Families
 from projections.flops import LARGEST
 from projections.forward import Forward, once
 from projections.graph import NOWHERE
 from projections.kernel_flops import family_of
-from projections.makers import fact
-from projections.passes import is_implicit, opened, per_pass, status
+from projections.makers import fact, total
+from projections.passes import CREATE_GRAPH, is_implicit, opened, per_pass, status
 from projections.sequences import Each
 from projections.tables import Column, Maker
 from projections.whole import inference_only
@@ -147,12 +151,47 @@ def if_counted(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     return per_pass(lambda forward, number: None if why_uncounted(forward, number) else one(forward, number))
 
 
+# -- recompute
+
+
+def saw_no_checkpoint(forward: Forward) -> bool:
+    """Whether it was witnessed to the end that nothing was checkpointed."""
+    count, flagged = len(forward.checkpoints.entered), checkpoint_witness.flags(forward)
+    return checkpoint_witness.verdict(count, flagged) == checkpoint_witness.NONE_OBSERVED
+
+
+@once
+def recomputed(forward: Forward, _whole: int) -> Sequence[int | None]:
+    """By firing, the FLOPs of what ran a forward again; None where that is not known."""
+    executed, why, passes = forward.executed, reasons(forward, 0), forward.autograd.fire_passes
+    if saw_no_checkpoint(forward):
+        return [0 if why[number] is None else None for number in passes]
+    if not checkpoint_witness.saw_checkpointing(forward):
+        return [None] * len(passes)
+    makes_graph = [bool(opened(forward, number)[CREATE_GRAPH]) for number in range(forward.autograd.num_passes)]
+    return [
+        executed.flops([row for row in rows if executed.told[row].grad_enabled])
+        if why[number] is None and not makes_graph[number]
+        else None
+        for number, rows in zip(passes, executed.in_fires, strict=True)
+    ]
+
+
+@once
+def recomputed_in_passes(forward: Forward, _whole: int) -> Sequence[int | None]:
+    """The same by pass."""
+    known, counted = recomputed(forward, 0), reasons(forward, 0)
+    found = [[known[fire] for fire in fires] for fires in forward.autograd.fires_in]
+    return [total(part) if why is None else None for part, why in zip(found, counted, strict=True)]
+
+
 PASSES: Final[dict[str, Maker[Forward]]] = {
     "executed_flops": if_counted(lambda forward, number: forward.executed.in_all[number]),
     "executed_reason": per_pass(why_uncounted),
     "unattributed_flops": if_counted(
         lambda forward, number: forward.executed.flops(forward.executed.unattributed(number))
     ),
+    "recompute_flops": lambda forward: recomputed_in_passes(forward, 0),
     "uncounted_families": if_counted(lambda forward, number: forward.executed.uncounted(forward.executed.own(number))),
     "has_census": per_pass(has_census),
     "dispatched_rows": lambda forward: forward.executed.in_passes,
@@ -180,6 +219,7 @@ def per_counted_fire(one: Callable[[Forward, Sequence[int]], Any]) -> Maker[Forw
 
 FIRES: Final[dict[str, Maker[Forward]]] = {
     "flops": per_counted_fire(lambda forward, rows: forward.executed.flops(rows)),
+    "recompute_flops": lambda forward: recomputed(forward, 0),
     "uncounted_families": per_counted_fire(lambda forward, rows: forward.executed.uncounted(rows)),
     "dispatched_rows": lambda forward: forward.executed.in_fires,
 }
@@ -225,6 +265,13 @@ def evidence(forward: Forward) -> str:
     return "measured" if reason(forward) is None else "unknown"
 
 
+def recompute_flops(forward: Forward) -> int | None:
+    """Over all passes; None where it is not known of one, or the passes are not counted."""
+    if state(forward) == "grad_disabled":
+        return 0
+    return total(recomputed_in_passes(forward, 0)) if reason(forward) is None else None
+
+
 def uncounted_families(forward: Forward) -> Families:
     """Over all operators that were told, whether or not their pass is counted."""
     executed = forward.executed
@@ -236,6 +283,7 @@ CAPTURE: Final[dict[str, Maker[Forward]]] = {
     "executed_flops": fact(executed_flops),
     "executed_evidence": fact(evidence),
     "executed_reason": fact(reason),
+    "recompute_flops": fact(recompute_flops),
     "uncounted_families": fact(uncounted_families),
 }
 """How each fact about what the backward passes of a capture executed is made, in order."""

@@ -29,6 +29,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "backward_pass_unknown": "LookupRefused",
         "backward_ready_conflict": "ConfigurationError",
         "backward_recording_failed": "BackwardRefused",
+        "backward_status_type_invalid": "ConfigurationError",
         "backward_validation_no_module_output_evidence": "TorchLensWarning",
         "backward_validation_non_leaf_parameter": "TorchLensWarning",
         "backward_validation_nothing_differentiable": "TorchLensWarning",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
+from tests.counting import bare, require_counted_as_torch_counts
+from tests.counting import traced as traced_as_built
 from tests.programs import run
+from torchlens.reading.failed import TraceCaptureError
+from torchlens.testing import Program, programs
 
 READY = tl.CaptureOptions(backward_ready=True)
 
@@ -166,3 +173,133 @@ def told_of(trace: tl.Trace) -> Any:
     ran = [(op.name, op.input_shapes, op.output_shapes, op.grad_fn_label, op.flops) for op in one.aten_ops]
     by_op = {label: int(count) for label, count in account.flops_by_op().items()}
     return int(one.executed_flops), rows, ran, by_op, int(account.unattributed_flops)
+
+
+class Checkpointed(nn.Module):
+    """The same small network, in one checkpoint."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant, self.inner = reentrant, mlp()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = checkpoint(self.inner, x, use_reentrant=self.reentrant)
+        return out
+
+
+def checkpointed(*, reentrant: bool = False) -> tl.Trace:
+    return traced(Checkpointed(reentrant=reentrant), torch.randn(5, 4, requires_grad=True))
+
+
+def test_what_a_checkpoint_runs_again_is_labelled_where_it_ran() -> None:
+    account = only(checkpointed()).flops_attribution
+    assert account.executed_flops == 1080
+    assert account.recompute_flops == 240
+    told = {row.op_label: (row.flops, row.recompute_flops) for row in account.rows if row.flops}
+    assert told == {"linear_2_3": (600, 240), "linear_1_1": (480, 0)}, "it stops before the last layer"
+
+
+def test_what_a_reentrant_checkpoint_runs_again_is_labelled_too() -> None:
+    trace = checkpointed(reentrant=True)
+    outer, inner = trace.autograd.backward_passes
+    assert [(one.executed_flops, one.recompute_flops) for one in (outer, inner)] == [(420, 420), (840, 0)]
+    assert tl.report.backward_status(trace).recompute == 420
+
+
+def test_under_create_graph_what_a_checkpoint_ran_again_is_not_known() -> None:
+    model, x = Checkpointed(reentrant=False), torch.randn(5, 4, requires_grad=True)
+    trace = tl.trace(model, x, capture=READY)
+    torch.autograd.grad(trace.output.sum(), [x, *model.parameters()], create_graph=True)
+    account = only(trace).flops_attribution
+    assert account.executed_flops == 1080
+    assert account.recompute_flops is None
+    assert {row.recompute_flops for row in account.rows} == {None}
+
+
+def test_where_nothing_was_checkpointed_nothing_is_recompute_under_create_graph_either() -> None:
+    model = mlp()
+    trace = tl.trace(model, torch.randn(5, 4), capture=READY)
+    torch.autograd.grad(trace.output.sum(), list(model.parameters()), create_graph=True)
+    account = only(trace).flops_attribution
+    assert {row.recompute_flops for row in account.rows} == {0}
+    assert all(op.grad_enabled for op in account.trace.autograd.dispatched_ops.counted)
+
+
+def test_without_evidence_of_checkpoints_recompute_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = traced(mlp(), torch.randn(5, 4))
+    monkeypatch.setattr("projections.checkpoint_witness.flags", lambda forward: ("patch_unavailable",))
+    account = only(trace).flops_attribution
+    assert account.executed_flops == 600
+    assert account.recompute_flops is None
+
+
+@given(program=programs())
+@settings(max_examples=40)
+def test_executed_flops_are_what_torch_counts_around_the_bare_backward(program: Program) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            right = bare(program.build)
+        except Exception:  # noqa: BLE001  # a program that raises by itself
+            return
+        if right is None:
+            return
+        try:
+            trace = traced_as_built(program.build)
+        except TraceCaptureError:
+            return
+        require_counted_as_torch_counts(trace, right)
+        trace.cleanup()
+
+
+def test_convolutions_attention_and_recurrences_are_counted_as_torch_counts_them() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(4, 8, 3, stride=2, padding=1, groups=2)
+            self.up = nn.ConvTranspose2d(8, 4, 2, stride=2, groups=2)
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+            self.rnn = nn.GRU(16, 8, batch_first=True)
+            self.out = nn.Bilinear(8, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.up(torch.relu(self.conv(x))).flatten(2)
+            y, _ = self.attention(y, y, y, need_weights=False)
+            y, _ = self.rnn(torch.einsum("bij,bkj->bik", y, y) @ y)
+            return self.out(y, y)
+
+    def build() -> Any:
+        torch.manual_seed(1)
+        return Mixed(), (torch.randn(2, 4, 4, 4, requires_grad=True),), {}
+
+    right = bare(build)
+    assert right is not None
+    assert {"aten.convolution_backward", "aten.mm", "aten.bmm"} <= set(right)
+    trace = traced_as_built(build)
+    require_counted_as_torch_counts(trace, right)
+    uncounted = tl.report.backward_status(trace).uncounted_families
+    assert any("attention" in family for family in uncounted), "on the CPU torch counts none of it"
+
+
+def test_every_pass_of_a_gradient_penalty_is_counted() -> None:
+    def build() -> Any:
+        torch.manual_seed(1)
+        return mlp(), (torch.randn(5, 4, requires_grad=True),), {}
+
+    def penalty(output: torch.Tensor, x: torch.Tensor) -> None:
+        (grad,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+        grad.pow(2).sum().backward()
+
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model, (x,), _ = build()
+    output = model(x)
+    with FlopCounterMode(display=False) as counted:
+        penalty(output, x)
+    model, (x,), _ = build()
+    trace = tl.trace(model, x, capture=READY)
+    penalty(trace.output, x)
+    status = tl.report.backward_status(trace)
+    assert status.n_backward_passes == len(status.flops_attributions) == 2
+    assert status.executed_flops == sum(one.executed_flops for one in trace.autograd.backward_passes)
+    assert status.executed_flops == counted.get_total_flops()

@@ -215,6 +215,8 @@ GUARDED: Final[dict[str, str]] = {
     "dispatched_ops_are_each_in_one_place": "backward_passes.dispatched_rows backward_passes.other_trace_rows",
     "executed_flops_add_up": "backward_passes.executed_flops backward_passes.unattributed_flops grad_fn_calls.flops "
     "dispatched_ops.flops capture.executed_flops",
+    "recompute_is_part_of_what_was_executed": "grad_fn_calls.recompute_flops backward_passes.recompute_flops "
+    "capture.recompute_flops",
     "backward_counts_add_up": "capture.num_backward_passes capture.has_backward_pass capture.num_grad_fns "
     "capture.num_grad_fns_with_op capture.num_grad_fns_without_op capture.num_grad_fn_calls "
     "capture.num_backward_edges capture.saved_grad_rows capture.saved_grad_ops",

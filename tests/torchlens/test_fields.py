@@ -145,7 +145,7 @@ FIELDS: dict[str, str] = {
         order_attribution_coverage
         origin_backward_pass grad_fn_calls num_grad_fn_calls status closed_by error_type error_message raised_in
         incomplete_reason is_cut duration peak_memory thread timestamp
-        aten_ops executed_flops executed_reason flops_attribution uncounted_families
+        aten_ops executed_flops executed_reason flops_attribution recompute_flops uncounted_families
     """,
     "grad_fns": """
         label type type_index ordinal_index step_index class_name class_qualname is_custom handle grad_fn_object_id
@@ -157,6 +157,7 @@ FIELDS: dict[str, str] = {
     "grad_fn_calls": """
         call_label label grad_fn call_index ordinal ordinal_in_pass backward_pass backward_pass_index grad_outputs
         grad_inputs grad_output_stats grad_input_stats is_saved backward_duration timestamp aten_ops flops
+        recompute_flops
     """,
     "dispatched_ops": """
         name family backward_pass backward_pass_index ordinal_in_pass grad_fn grad_fn_label grad_fn_call call_index

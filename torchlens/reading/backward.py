@@ -91,6 +91,9 @@ class BackwardPass(Record):
         Flops,
     )
     executed_reason = Field[str | None]("Why its FLOPs are not known, in words; None otherwise.")
+    recompute_flops = Field[Flops | None](
+        "Of its FLOPs those that a checkpoint ran again of the forward; None where that is not known.", Flops
+    )
     uncounted_families = Field[dict[str, int] | None](
         "The families of operators that do work and have no count, and how many calls of each ran; None where its FLOPs"
         " are not known.",
@@ -236,6 +239,9 @@ class GradFnCall(Record):
     flops = Field[Flops | None](
         "FLOPs of the operators that ran in it, those of which there is a count; None where its pass is not counted.",
         Flops,
+    )
+    recompute_flops = Field[Flops | None](
+        "Of these what a checkpoint ran again of the forward; None where that is not known.", Flops
     )
 
     @property

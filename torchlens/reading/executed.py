@@ -167,6 +167,7 @@ class BackwardFlopsRow:
         call_index: Which of its firings, from 1.
         op_label: The op of the forward that it differentiates; None without one.
         flops: Of the operators that ran in it, those of which there is a count.
+        recompute_flops: Of these what a checkpoint ran again of the forward; None where that is not known.
         uncounted_families: The families that do work and have no count, and how many calls of each ran in it.
     """
 
@@ -174,6 +175,7 @@ class BackwardFlopsRow:
     call_index: int
     op_label: str | None
     flops: Flops
+    recompute_flops: Flops | None
     uncounted_families: Mapping[str, int]
 
     @property
@@ -204,11 +206,13 @@ class BackwardFlopsAttribution:
     def rows(self) -> tuple[BackwardFlopsRow, ...]:
         """One for each firing, in their order, also where nothing was counted."""
         calls, nodes = self.trace.table("grad_fn_calls"), self.trace.table("grad_fns")
-        columns = [calls.column(name) for name in ("label", "call_index", "grad_fn_row", "flops", "uncounted_families")]
+        names = ("label", "call_index", "grad_fn_row", "flops", "recompute_flops", "uncounted_families")
+        columns = [calls.column(name) for name in names]
         made: list[BackwardFlopsRow] = []
         for row in self.read("call_rows"):
-            label, index, node, flops, families = (column[row] for column in columns)
-            made.append(BackwardFlopsRow(label, index, nodes.value("op_label", node), Flops(flops), dict(families)))
+            label, index, node, flops, again, families = (column[row] for column in columns)
+            counts = (Flops(flops), None if again is None else Flops(again), dict(families))
+            made.append(BackwardFlopsRow(label, index, nodes.value("op_label", node), *counts))
         return tuple(made)
 
     @property
@@ -220,6 +224,12 @@ class BackwardFlopsAttribution:
     def unattributed_flops(self) -> Flops:
         """Of what ran in no recorded node."""
         return Flops(self.read("unattributed_flops"))
+
+    @property
+    def recompute_flops(self) -> Flops | None:
+        """Of those of the rows what a checkpoint ran again of the forward; None where that is not known."""
+        told = self.read("recompute_flops")
+        return None if told is None else Flops(told)
 
     @property
     def unattributed_ops(self) -> DispatchedOpAccessor:
@@ -249,9 +259,10 @@ class BackwardFlopsAttribution:
     def to_pandas(self) -> pandas.DataFrame:
         """One row per firing; what is unattributed is in none."""
         rows = self.rows
-        names = ("grad_fn_label", "call_index", "op_label", "flops", "uncounted_families")
+        names = ("grad_fn_label", "call_index", "op_label", "flops", "recompute_flops", "uncounted_families")
         columns = {name: [getattr(row, name) for row in rows] for name in names}
-        columns["flops"] = list(map(int, columns["flops"]))
+        for name in ("flops", "recompute_flops"):
+            columns[name] = [None if count is None else int(count) for count in columns[name]]
         return frame_of(columns, len(rows))
 
     def __repr__(self) -> str:

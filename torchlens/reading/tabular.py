@@ -115,7 +115,7 @@ GRAD_FNS: Final = """
 
 GRAD_FN_CALLS: Final = """
     label call_index backward_pass_index call_label backward_duration grad_inputs grad_outputs timestamp is_saved
-    flops
+    flops recompute_flops
 """
 
 DISPATCHED_OPS: Final = """
@@ -126,7 +126,7 @@ DISPATCHED_OPS: Final = """
 BACKWARD_PASSES: Final = """
     pass_index trigger implicit outer_context backward_call_context root_meta root_grad_arguments inputs_subset order
     origin_backward_pass engine_flags save_grads_policy duration peak_memory status order_attribution_coverage
-    num_grad_fn_calls executed_flops
+    num_grad_fn_calls executed_flops recompute_flops
 """
 
 CONDITIONALS: Final = """

@@ -5,7 +5,19 @@ One file a report. ``environment`` needs no torch.
 
 from __future__ import annotations
 
+from torchlens.report.backward import BackwardStatus, PassStatus, backward_status
 from torchlens.report.environment import Capability, Doctor, Probe, doctor
 from torchlens.report.tree import CostTree, CostTreeRow, cost_tree
 
-__all__ = ["Capability", "CostTree", "CostTreeRow", "Doctor", "Probe", "cost_tree", "doctor"]
+__all__ = [
+    "BackwardStatus",
+    "Capability",
+    "CostTree",
+    "CostTreeRow",
+    "Doctor",
+    "PassStatus",
+    "Probe",
+    "backward_status",
+    "cost_tree",
+    "doctor",
+]
