@@ -54,4 +54,6 @@ def require_counted_as_torch_counts(trace: tl.Trace, right: Mapping[str, int]) -
     by_op = sum(count for account in status.flops_attributions for count in account.flops_by_op().values())
     assert by_op == sum(row.flops for row in rows if row.op_label is not None)
     assert sum(op.flops for op in trace.autograd.dispatched_ops.counted) == status.executed_flops
+    tree = tl.report.cost_tree(trace)
+    assert sum(row.self_backward_flops or 0 for row in tree.rows) == tree.executed_flops == status.executed_flops
     assert trace.check_metadata_invariants()
