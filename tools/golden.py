@@ -115,9 +115,9 @@ def capture_all(path: Path, models: Any) -> None:
     beside.cleanup()
     narrow = tl.SaveOptions(tl.func("conv2d"), dtype=torch.bfloat16)
     capture("transformed", models.ConvNet(), image, save=narrow)
+    differentiable = line.detach().requires_grad_()
     measured = tl.CaptureOptions(save_grads=tl.stats_only())
-    behind = lambda trace, _: trace.backward(trace.output.sum())  # noqa: E731  # one use
-    capture("statistics", models.ConvNet(), image, save=tl.stats_only(), capture=measured, behind=behind)
+    capture("statistics", models.bent, differentiable, save=tl.stats_only(), capture=measured, behind=models.once)
     hooked = models.ConvNet()
     models.with_a_pre_hook(hooked.head)
     optimizer = torch.optim.SGD(hooked.head.parameters(), lr=0.1)
@@ -129,6 +129,7 @@ def capture_all(path: Path, models: Any) -> None:
         ("nested", models.bent, models.nested, None),
         ("refused", models.refusing, models.failing, None),
         ("unannounced", models.bent, models.unannounced, tl.CaptureOptions(backward_ready=True)),
+        ("counted", models.bent, models.once, tl.CaptureOptions(backward_ready=True)),
     ):
         capture(name, model, line.detach().requires_grad_(), behind=behind, save="none", capture=options)
     checkpointed = models.Linear(3, 3)

@@ -207,6 +207,10 @@ def refusing(x: Tensor) -> Tensor:
 # What is run behind a capture: its live trace, and the tensor that it was given ----------------------
 
 
+def once(trace: Any, x: Tensor) -> None:
+    trace.backward(trace.output.sum())
+
+
 def twice(trace: Any, x: Tensor) -> None:
     """Every gradient is kept, then those of some of the graph are returned."""
     trace.backward(trace.output.sum(), save_grads=True, retain_graph=True)
