@@ -34,6 +34,7 @@ from torchlens.codes import CODES
 from torchlens.journals.journal_view import open_journal
 from torchlens.reading.facade import Trace
 from torchlens.reading.fields import Record
+from torchlens.travel.differing import first_difference
 
 Payloads: TypeAlias = "Sequence[bytes | None]"
 
@@ -271,6 +272,11 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
     for name in FACTS:
         found.of(name, getattr(trace, name))
     read_fields(trace, "trace", found)
+    found.of("first_nonfinite", lambda: str(trace.first_nonfinite()))
+    found.of("why", lambda: str(trace.why(-1)))
+    for call in found.of("firings", lambda: list(trace.autograd.grad_fn_calls)[:8]) or ():
+        found.of("why a firing", lambda call=call: str(trace.why(call)))
+    found.of("first_difference", lambda: str(first_difference(trace, trace)))
     for key in ("self", "self:1", "relu", "relu:2", "no such label", "x" * 100):
         found.of(f"trace[{key!r}]", lambda key=key: trace[key])
     for name in ("ops", "layers", "modules", "module_calls", "params", "buffers", "conditionals", "orphans"):
