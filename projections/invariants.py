@@ -997,6 +997,30 @@ def work_of_calls_adds_up(tables: CaptureTables) -> Breaches:
             yield from unequal(table, key, f"{lead}{name}", (total(picked(column, rows)) for rows in inside))
 
 
+CHARGED: Final = ("saved_for_backward", "saved_params_for_backward", "saved_inputs_for_backward")
+
+
+def memory_for_the_backward_adds_up(tables: CaptureTables) -> Breaches:
+    """What the backward needs is charged once: to calls, modules and layers what their ops are charged with."""
+    ops, missing = tables.ops, frozenset(tables.fact("untold_saved_ops"))
+    is_untold = [label in missing for label in ops.column("label")]
+    of_ops = [(name, ops.column(name)) for name in CHARGED]
+
+    def charged(column: Sequence[Any], rows: Sequence[int]) -> int | None:
+        known = [value for value in picked(column, rows) if value is not None]
+        return sum(known) if known and not any(picked(is_untold, rows)) else None
+
+    for table, key, lead in ((tables.module_calls, "call_label", ""), (tables.modules, "address", "total_")):
+        inside = [first_results(tables, rows) for rows in table.column("op_rows")]
+        for name, column in of_ops:
+            yield from unequal(table, key, f"{lead}{name}", (charged(column, rows) for rows in inside))
+    for name, column in of_ops:
+        passes = tables.layers.column("op_rows")
+        yield from unequal(tables.layers, "layer_label", f"total_{name}", (charged(column, rows) for rows in passes))
+        known = [value for value in picked(column, first_results(tables, range(len(ops)))) if value is not None]
+        yield from fact_is(tables, f"total_{name}", sum(known) if known else None)
+
+
 def first_results(tables: CaptureTables, rows: Iterable[int]) -> list[int]:
     """Rows without the further results of a call, so that a call counts once."""
     slots, is_op = tables.ops.column("slot"), tables.ops.column("is_compute_op")
@@ -1150,6 +1174,7 @@ PROMISES: Final[Sequence[Promise]] = (
     saved_payloads_are_of_activations_or_made_of_them,
     work_adds_up,
     work_of_calls_adds_up,
+    memory_for_the_backward_adds_up,
     work_is_told_by_type,
     times_add_up,
     times_of_the_capture_fit,

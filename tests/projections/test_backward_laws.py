@@ -27,6 +27,7 @@ from journal.events import (
 from projections import CaptureTables, Projector, fingerprint, invariants
 from projections.backward import NESTED
 from projections.canonical import fingerprint_of
+from projections.cost_parts import cost_tree
 from projections.encoding import Encoder
 from tests.hostile import mutated
 from tests.projections.making import Made, Rows, source_of
@@ -556,6 +557,8 @@ def test_any_change_to_a_pass_gives_records_or_a_coded_error(seed: int) -> None:
         invariants.check(tables)
     with contextlib.suppress(TorchLensError):
         fingerprint(tables)
+    with contextlib.suppress(TorchLensError):
+        cost_tree(tables.forward)
 
 
 def test_names_of_classes_that_labels_would_repeat_without_end_are_refused() -> None:

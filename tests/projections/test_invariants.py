@@ -179,6 +179,11 @@ GUARDED: Final[dict[str, str]] = {
     "capture.total_macs_forward",
     "work_of_calls_adds_up": "module_calls.flops_forward module_calls.flops_backward module_calls.macs_forward "
     "modules.total_flops_forward modules.total_flops_backward modules.total_macs_forward",
+    "memory_for_the_backward_adds_up": "module_calls.saved_for_backward module_calls.saved_params_for_backward "
+    "module_calls.saved_inputs_for_backward modules.total_saved_for_backward modules.total_saved_params_for_backward "
+    "modules.total_saved_inputs_for_backward layers.total_saved_for_backward layers.total_saved_params_for_backward "
+    "layers.total_saved_inputs_for_backward capture.total_saved_for_backward capture.total_saved_params_for_backward "
+    "capture.total_saved_inputs_for_backward",
     "work_is_told_by_type": "capture.total_flops_forward capture.compute_coverage",
     "times_add_up": "ops.func_duration capture.func_calls_duration module_calls.func_calls_duration",
     "times_of_the_capture_fit": "capture.overhead_duration capture.setup_duration",
