@@ -8,7 +8,7 @@ weights.py, whole.py) read nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -84,6 +84,22 @@ class Beside(NamedTuple):
     def of(asides: Asides) -> Beside:
         arguments, generators, hooked = asides.arguments, asides.generators, asides.hooked
         return Beside(dict(pairs(arguments)), dict(pairs(generators)), dict(pairs(hooked)), asides.optimizer)
+
+
+def scanned(source: Source, head: int, events: Sequence[int]) -> Iterator[tuple[int, Row]]:
+    """``Forward.scan``, for what a forward holds itself: its own method there would keep it alive."""
+    position, count = 0, len(events)
+    if not count:
+        return
+    at = events[0]
+    for run in source.rows(at, head):
+        stop = at + len(run)
+        while position < count and events[position] < stop:
+            yield position, run[events[position] - at]
+            position += 1
+        if position == count:
+            return
+        at = stop
 
 
 class Forward:
@@ -752,12 +768,12 @@ class Forward:
     @cached_property
     def executed(self) -> Executed:
         """The operators that ran in backward passes."""
-        return Executed(self.autograd, self.scan)
+        return Executed(self.autograd, partial(scanned, self.source, self.head))
 
     @cached_property
     def arrivals(self) -> Arrivals:
         """Where gradients came, kept or not."""
-        return Arrivals(self.pairing, self.scan)
+        return Arrivals(self.pairing, partial(scanned, self.source, self.head))
 
     @cached_property
     def epoch_ns(self) -> int | None:
@@ -775,18 +791,7 @@ class Forward:
 
     def scan(self, events: Sequence[int]) -> Iterator[tuple[int, Row]]:
         """Position and row of each of some events, given ascending, in one pass over the stream."""
-        position, count = 0, len(events)
-        if not count:
-            return
-        at = events[0]
-        for run in self.source.rows(at, self.head):
-            stop = at + len(run)
-            while position < count and events[position] < stop:
-                yield position, run[events[position] - at]
-                position += 1
-            if position == count:
-                return
-            at = stop
+        return scanned(self.source, self.head, events)
 
     def origin(self, row: int) -> int:
         """The row whose value a row shows: outputs and ``identity`` rows show that of their parent."""
