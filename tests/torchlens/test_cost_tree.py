@@ -17,7 +17,7 @@ import torchlens as tl
 from tests.differentiating import weighted
 from tests.programs import run
 from torchlens.errors import ConfigurationError, TraceCleanedUpError
-from torchlens.report import CostTree, CostTreeRow, cost_tree
+from torchlens.report import CostTree, CostTreeRow, backward_status, cost_tree
 from torchlens.report.tree import COLUMNS, WIDTH
 from torchlens.testing import Program, programs
 
@@ -531,6 +531,8 @@ def test_rows_ops_and_tree_agree_whatever_the_program(program: Program) -> None:
         rows = sum(row.flops for one in attributions for row in one.rows)
         loose = sum(one.unattributed_flops for one in attributions)
         assert sum(row.self_backward_flops for row in tree) == executed(trace) == rows + loose
+        assert tree.executed_flops == backward_status(trace).executed_flops
+        assert tree.uncounted_families == backward_status(trace).uncounted_families
         by_op: dict[str | None, int] = {}
         for one in attributions:
             for label, flops in one.flops_by_op().items():

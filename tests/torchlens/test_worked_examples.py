@@ -468,3 +468,21 @@ def test_nodes_and_firings_are_found_by_label_position_and_pass() -> None:
     assert (first_call.call_label, first_call.backward_pass_index) == ("addmm_back_1_4:1", 1)
     assert (second_pass_call.call_label, second_pass_call.call_index) == ("addmm_back_1_4:2", 2)
     assert trace["addmm_back_1_4:2"] == second_pass_call
+
+
+def test_the_executed_flops_of_a_backward_by_op_and_by_call() -> None:
+    from torchlens.report import backward_status, cost_tree
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    trace = tl.trace(model, torch.randn(5, 4), capture=tl.options.CaptureOptions(backward_ready=True))
+    trace.backward(trace[trace.output_layers[0]].out.sum())
+
+    status = backward_status(trace)
+    (attribution,) = status.flops_attributions
+    attributed = sum(row.flops for row in attribution.rows)
+    assert attributed + attribution.unattributed_flops == status.executed_flops
+    by_op = attribution.flops_by_op()  # forward op label -> backward FLOPs
+    tree = cost_tree(trace)
+    assert sum(row.self_backward_flops for row in tree.rows) == status.executed_flops
+    trace.cleanup()
+    assert by_op == {"linear_2_3": 360, "linear_1_1": 240}
