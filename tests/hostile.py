@@ -34,6 +34,7 @@ from torchlens.codes import CODES
 from torchlens.journals.journal_view import open_journal
 from torchlens.reading.facade import Trace
 from torchlens.reading.fields import Record
+from torchlens.report import backward_status
 from torchlens.travel.differing import first_difference
 
 Payloads: TypeAlias = "Sequence[bytes | None]"
@@ -291,7 +292,7 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
     read_backward(trace, found, fields)
 
 
-BACKWARD = ("backward_passes", "grad_fns", "grad_fn_calls", "explanations")
+BACKWARD = ("backward_passes", "grad_fns", "grad_fn_calls", "dispatched_ops", "explanations")
 
 
 def read_backward(trace: Trace, found: Outcomes, fields: bool) -> None:
@@ -301,6 +302,12 @@ def read_backward(trace: Trace, found: Outcomes, fields: bool) -> None:
     for selector in (grad("relu"), in_backward_pass(1), grad(contains("_")) - in_backward_pass(2)):
         found.of(f"trace[{selector!r}]", lambda selector=selector: trace[selector].labels())
     found.of("trace[...] of firings", lambda: autograd.grad_fn_calls.matching(grad_fn() - grad_input()).labels)
+    status = found.of("backward_status", lambda: backward_status(trace))
+    text = found.of("backward_status printed", lambda: f"{status}{status!r}")
+    assert text is None or all(map(is_printable, text.splitlines())), text
+    for account in () if status is None else status.flops_attributions:
+        found.of("flops_attribution", lambda account=account: (account.rows, account.flops_by_op(), repr(account)))
+        found.of("flops_attribution.to_pandas", lambda account=account: account.to_pandas())
     collections = {name: partial(getattr, autograd, name) for name in BACKWARD}
     for op in found.of("ops", lambda: list(trace.ops)) or ():
         collections[f"gradients of op {op.row}"] = partial(getattr, op.autograd, "grads")

@@ -154,8 +154,11 @@ def without_mode(mode: Any) -> Iterator[None]:
         push_mode(mode)
 
 
-running_node: Final[Callable[[], Any]] = torch._C._current_autograd_node
-"""The autograd node that the engine is executing on this thread; None outside it."""
+HAS_RUNNING_NODE: Final = hasattr(torch._C, "_current_autograd_node")
+"""Whether this version of torch tells which autograd node runs."""
+
+running_node: Final[Callable[[], Any]] = getattr(torch._C, "_current_autograd_node", lambda: None)
+"""The autograd node that the engine is executing on this thread; None outside it, and where torch does not tell."""
 
 ENGINE_CALL: Final = "_engine_run_backward"
 """The function through which torch's Python code runs the autograd engine."""

@@ -233,6 +233,29 @@ def test_without_evidence_of_checkpoints_recompute_is_not_known(monkeypatch: pyt
     assert account.recompute_flops is None
 
 
+def test_where_torch_does_not_tell_the_running_node_nothing_is_charged_and_the_count_is_unknown() -> None:
+    script = """
+        import torch
+        del torch._C._current_autograd_node
+        import torchlens as tl
+
+        assert not tl.report.doctor().capabilities["HAS_CURRENT_AUTOGRAD_NODE"]
+        model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU())
+        trace = tl.trace(model, torch.ones(5, 4), capture=tl.CaptureOptions(backward_ready=True))
+        trace.backward(trace.output.sum())
+        (one,) = trace.autograd.backward_passes
+        assert one.status == "ok" and len(one.grad_fn_calls) > 3 and model[0].weight.grad is not None
+        assert one.executed_flops is one.flops_attribution is one.grad_fn_calls[0].flops is None
+        status = tl.report.backward_status(trace)
+        assert status.executed_flops is None and "does not tell which autograd node runs" in status.reason
+        try:
+            one.aten_ops
+        except tl.TorchLensError as refused:
+            print(refused.code, refused.remedy)
+    """
+    assert "tl.report.doctor() shows whether it does" in run(script).stdout
+
+
 @given(program=programs())
 @settings(max_examples=40)
 def test_executed_flops_are_what_torch_counts_around_the_bare_backward(program: Program) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.counting import bare, require_counted_as_torch_counts, traced
 from tests.sweep.architectures import ARCHITECTURES
-from tests.sweep.test_architectures import ONLY_FORWARD
+from tests.sweep.test_architectures import ONLY_FORWARD, RAISING_BACK
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,11 @@ def test_executed_flops_are_those_of_the_bare_backward(name: str) -> None:
         model, kwargs = ARCHITECTURES[name].build()
         return model, (), kwargs
 
-    right = bare(build)
+    try:
+        right = bare(build)
+    except RuntimeError:
+        assert type(ARCHITECTURES[name].build()[0]).__name__ in RAISING_BACK
+        return
     assert right is not None
     trace = traced(build)
     require_counted_as_torch_counts(trace, right)

@@ -12,6 +12,7 @@ import pytest
 from journal import At, Event
 from journal.events import (
     DESCRIPTION,
+    BackwardDispatched,
     CaptureSettled,
     CheckpointEntered,
     CheckpointLeft,
@@ -91,6 +92,12 @@ def journaled(number: int = 0, **told: Any) -> PassJournaled:
     return PassJournaled(pass_number=number, **plain | told)
 
 
+def ran(operator: str = "aten.mm.default", node: int | None = 0, **told: Any) -> BackwardDispatched:
+    plain: dict[str, Any] = {"is_elsewhere": False, "grad_enabled": False, "settings": None}
+    plain |= {"inputs": (((2, 3), "float32"), ((3, 4), "float32")), "outputs": (((2, 4), "float32"),)}
+    return BackwardDispatched(pass_number=0, operator=operator, node=node, **plain | told)
+
+
 TWO: Final = (node(0, (1, 0)), node(1, leaf=-1, sequence=None))
 """The node of the op, and that of its parameter."""
 
@@ -137,6 +144,22 @@ ODD: dict[str, list[Event]] = {
     "a pass of a far number": [*capture(), opened(2**62)],
     "a firing of an unknown node": small(fired(5)),
     "a gradient of an unknown node": small(observed(5)),
+    "an operator of an unknown node": small(ran(node=5), fired(0)),
+    "an operator of a node that did not fire": small(ran(), ran(node=1), fired(0)),
+    "an operator of a node and elsewhere": small(ran(is_elsewhere=True), fired(0)),
+    "an operator of a pass that is not there": [*capture(), ran()],
+    "operators behind the end": [*SOUND, ran(), ran(node=None)],
+    "operators whose names a terminal obeys": small(ran(TEXT), ran(f"aten.{TEXT}.default"), ran(""), fired(0)),
+    "operators of absurd shapes": small(
+        ran(inputs=(((2**62, 2**62), TEXT), ((2**62,) * 2, ""))),
+        ran(inputs=(((-1, 2), "float32"), ((2, -(2**62)), "float32"))),
+        ran("aten.convolution.default", inputs=(((2**62,) * 5000, ""),) * 2, settings=(False,)),
+        ran("aten.convolution_backward.default", settings=(((((1,),),),), TEXT, None, b"", 1.5, True)),
+        fired(0),
+    ),
+    "more work than any run can do": small(
+        *(ran(inputs=(((2**40, 2**10), "float32"), ((2**10, 2**11), "float32"))) for _ in range(9)), fired(0)
+    ),
     "a firing after the end": [*SOUND, fired(0), observed(0)],
     "an end twice": [*SOUND, journaled()],
     "an unknown payload": small(observed(0, payload=(9, 0, None)), fired(0)),
@@ -217,6 +240,10 @@ GROWING: dict[str, Callable[[int], list[Event]]] = {
         *[fired(0) for _ in range(many)],
     ),
     "gradients": lambda many: small(*[event for _ in range(many) for event in (observed(0), fired(0))]),
+    "operators": lambda many: small(*[event for _ in range(many) for event in (ran(), fired(0))]),
+    "operators of one firing": lambda many: small(
+        *[ran(f"aten.o{number}.default") for number in range(many)], fired(0)
+    ),
 }
 
 

@@ -116,7 +116,10 @@ CAPABILITIES: Final = (
     # modes and autograd
     Capability("HAS_SEQUENCE_NUMBER", ("torch._C._autograd._get_sequence_nr",), "telling what the forward made unseen"),
     Capability(
-        "HAS_CURRENT_AUTOGRAD_NODE", ("torch._C._current_autograd_node",), "telling which node runs in a backward"
+        "HAS_CURRENT_AUTOGRAD_NODE",
+        ("torch._C._current_autograd_node",),
+        "telling which node runs in a backward",
+        without="no operator of a backward is told, so what it executed is unknown, as are more orders of nodes",
     ),
     Capability("HAS_GRAPH_TASK", ("torch._C._current_graph_task_id",), "telling runs of the autograd engine apart"),
     Capability(

@@ -307,7 +307,7 @@ def _backwards(
         left,
         is_wanted=request.follows_backward,
         is_standing=request.follows_every_run,
-        has_census=options.backward_ready is True,
+        has_census=options.backward_ready is True and compat.HAS_RUNNING_NODE,
         without_graph=without,
     )
 
