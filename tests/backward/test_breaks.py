@@ -18,6 +18,7 @@ from tests.backward.observing import events_of, require_closed_in_order
 from torchlens.errors import BackwardRefused
 
 KEEP = tl.CaptureOptions(save_grads=True)
+READY = tl.CaptureOptions(backward_ready=True)
 
 
 def model_of(width: int = 4) -> nn.Module:
@@ -58,7 +59,7 @@ class Interrupting:
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP])
+@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP, READY])
 def test_an_interrupt_at_any_moment_leaves_a_pass_that_is_closed_once_and_a_trace_that_goes_on(
     options: tl.CaptureOptions,
 ) -> None:
