@@ -331,8 +331,9 @@ class CaptureOptions:
             also of gradients and autograd nodes (``tl.grad``, ``tl.grad_fn``, ``tl.in_backward_pass``, ...), a label, a
             module address, a predicate over finished ops, or a list of these. ``trace.backward(loss, save_grads=...)``
             replaces it for one pass.
-        backward_ready: Refuse the capture where no backward could follow, and notice every run of the autograd engine,
-            also one that comes past torch's Python functions. None is False; False itself contradicts ``save_grads``.
+        backward_ready: Refuse the capture where no backward could follow, notice every run of the autograd engine,
+            also one that comes past torch's Python functions, and have every operator of the others told
+            (``BackwardPass.aten_ops``). None is False; False itself contradicts ``save_grads``.
         replayable: Refused until replay is available.
     """
 

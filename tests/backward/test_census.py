@@ -29,13 +29,13 @@ from tests.backward.observing import (
     require_fired_once,
     same,
 )
-from tests.diary_order import check_diary
 from tests.differentiating import weighted
 from torchlens import compat
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import leaves
 from torchlens.reading.failed import TraceCaptureError
 from torchlens.testing import Program, programs
+from torchlens.testing.checking.diary_order import check_diary
 
 READY = tl.CaptureOptions(backward_ready=True)
 
