@@ -39,7 +39,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Row], list[byt
     """Rows and payloads of a capture with two backward passes, one of them of higher order."""
     path = tmp_path_factory.mktemp("sound") / "j"
     x = torch.ones(2, 3, requires_grad=True)
-    trace = tl.trace(Looped(), x, capture=tl.CaptureOptions(save_grads=True), journal=path)
+    trace = tl.trace(Looped(), x, capture=tl.CaptureOptions(save_grads=True, backward_ready=True), journal=path)
     left, right = trace.output
     trace.backward((left**2).sum() + right[:, 0].sum(), retain_graph=True)
     (made,) = torch.autograd.grad((left**3).sum(), x, create_graph=True)
@@ -60,6 +60,7 @@ def test_a_sound_capture_is_read_without_a_refusal(sound: tuple[list[Row], list[
         *("module_not_called", "arguments_not_saved"),
     }
     assert sum(what.startswith(("backward_passes", "grad_fns", "grad_fn_calls", "gradients")) for what in found) > 500
+    assert sum(what.startswith("dispatched_ops") for what in found) > 500
 
 
 @given(st.integers(0, 2**32))
