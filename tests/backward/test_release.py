@@ -24,6 +24,7 @@ from torchlens.backward.triggers import Backwards
 from torchlens.errors import BackwardRefused
 
 KEEP = tl.CaptureOptions(save_grads=True)
+READY = tl.CaptureOptions(backward_ready=True)
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ ENDS = ("cleanup", "dropped", "disarmed")
 
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP])
+@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP, READY])
 @pytest.mark.parametrize("way", ["whole", "failed", "graph", "unannounced", "never"])
 def test_the_graph_is_freed_with_the_trace(end: str, options: tl.CaptureOptions, way: str) -> None:
     Marked.nodes.clear()
@@ -99,7 +100,7 @@ def test_the_graph_is_freed_with_the_trace(end: str, options: tl.CaptureOptions,
 
 
 @pytest.mark.usefixtures("no_collector")
-@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP])
+@pytest.mark.parametrize("options", [tl.CaptureOptions(), KEEP, READY])
 def test_a_training_loop_stays_as_large_as_it_is(options: tl.CaptureOptions) -> None:
     Marked.nodes.clear()
     model = WithMark()

@@ -40,6 +40,10 @@ class Told(Protocol):
 
     is_armed: bool
 
+    @property
+    def tasks(self) -> Mapping[int, object]:
+        """What its hooks know of the runs that go on, by graph task."""
+
     def failed(self, error: Exception) -> None:
         """Something went wrong: nothing more is recorded."""
 
@@ -168,7 +172,7 @@ class Dispatches(compat.QuickMode):
             self._by_task[task] = run.tellings
             return run.tellings
         # A run within this one that nobody announced: that of an implicit pass, which has no census, or of no pass.
-        return tuple([telling for telling in run.tellings if task not in getattr(telling.diary, "tasks", ())])
+        return tuple([telling for telling in run.tellings if task not in telling.diary.tasks])
 
     # -- operators
 
