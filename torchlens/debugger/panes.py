@@ -7,20 +7,19 @@ Rule   nothing here costs more than a lookup in the tables of the head, but for 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sized
 from typing import Any, Final
 
 from journal import TorchLensError
-from journal.events import GradientKept, GradientObserved, ModuleEntered, ModuleLeft, ModuleRaised, NodeFired, Stamped
-from projections.call_facts import module_labels
+from journal.events import GradientObserved, NodeFired, Stamped
 from projections.errors import over_events
+from projections.graph import NOWHERE
 from torchlens.printable import amount, printable
 from torchlens.reading.backward import GradFn, GradFnCall, GradientRecord
 from torchlens.reading.facade import Trace
 from torchlens.reading.records import Op
+from torchlens.travel.about import told_by
 from torchlens.travel.cursor import Cursor
-from torchlens.travel.whereabouts import labels_of
 
 __all__ = ["event_line", "record_lines", "records_at", "source_lines", "state_line", "value_lines"]
 
@@ -38,29 +37,9 @@ def event_line(trace: Trace, stamped: Stamped) -> str:
     """An event in a line: number, milliseconds since the first one, type, and whom it is about."""
     begun = next(iter(trace.events(0, 1))).time_ns
     elapsed = (stamped.time_ns - begun) / 1e6
-    return printable(
-        f"{stamped.at:>7} {elapsed:>10.3f} {stamped.event.event_name:<18} {subject(trace, stamped)}"
-    ).rstrip()
-
-
-def subject(trace: Trace, stamped: Stamped) -> str:
-    """Whom an event is about: ops, a node, a module call; empty where it is none of these."""
     with over_events():
-        tables, event = trace.tables, stamped.event
-        made = labels_of(tables, stamped.at)
-        if made:
-            return ", ".join(made)
-        told = trace.event(event.of) if isinstance(event, GradientKept) else event
-        node: int | None = getattr(told, "node", None)
-        number: int | None = getattr(told, "pass_number", None)
-        if number is not None:
-            row = -1 if node is None else tables.forward.autograd.row_of(node)
-            label = "" if row < 0 else f"{tables.forward.autograd.labels[row]} in "
-            return f"{label}pass {number + 1}"
-        if isinstance(event, ModuleEntered | ModuleLeft | ModuleRaised):
-            found = module_labels(tables.forward, getattr(event, "call", -1))
-            return found[-1] if found else ""
-        return ""
+        subject = told_by(trace, stamped).subject(trace.tables)
+    return printable(f"{stamped.at:>7} {elapsed:>10.3f} {stamped.event.event_name:<18} {subject}").rstrip()
 
 
 def state_line(cursor: Cursor) -> str:
@@ -76,23 +55,20 @@ COUNTED: Final = (("ops", "op"), ("backward_passes", "pass"), ("grad_fn_calls", 
 
 
 def records_at(trace: Trace, stamped: Stamped) -> Iterator[Any]:
-    """The records that an event made: ops, islands' ops, gradients, firings."""
+    """The records that an event tells of: ops, islands' ops, gradients, firings."""
     with over_events():
-        tables = trace.tables
-        for name in ("ops", "orphans"):
-            events = tables.table(name).context.rows.event
-            for row in range(bisect_left(events, stamped.at), bisect_right(events, stamped.at)):
-                yield trace.record(name, row)
-        of = stamped.event.of if isinstance(stamped.event, GradientKept) else stamped.at
-        if isinstance(stamped.event, GradientObserved | GradientKept):
+        tables, about = trace.tables, told_by(trace, stamped)
+        if isinstance(about.event, GradientObserved):
             for row, event in enumerate(tables.gradients.column("event")):
-                if event == of:
+                if event == about.at:
                     yield trace.record("gradients", row)
-        if isinstance(stamped.event, NodeFired):
-            row = tables.forward.autograd.row_of(stamped.event.node)
-            for call in GradFn(trace, row).calls if row >= 0 else ():
-                if call.backward_pass_index == stamped.event.pass_number + 1:
+        elif isinstance(about.event, NodeFired):
+            for call in GradFn(trace, about.node).calls if about.node != NOWHERE else ():
+                if call.backward_pass_index == about.event.pass_number + 1:
                     yield call
+        elif about.pass_number is None:
+            for name, row in about.sites:
+                yield trace.record(name, row)
 
 
 FIELDS: Final[dict[type, tuple[str, ...]]] = {
@@ -107,18 +83,20 @@ FIELDS: Final[dict[type, tuple[str, ...]]] = {
 
 
 def record_lines(cursor: Cursor) -> list[str]:
-    """The records that the event made, a field a line; else what the event itself says."""
+    """The records that the event tells of, a field a line, and what it says itself where it made none of them."""
     stamped = cursor.event
     if stamped is None:
         return ["before the first event"]
     lines: list[str] = []
+    has_made = False
     for record in records_at(cursor.whole, stamped):
+        has_made = has_made or record.read("event") == stamped.at
         lines.append(repr(record))
         for name in FIELDS.get(type(record), ()):
             value = getattr(record, name)
             if value is not None and (not isinstance(value, Sized) or len(value)):
                 lines.append(f"  {name:<20} {value if isinstance(value, str) else text_of(value)}")
-    if not lines:
+    if not has_made:
         lines.append(stamped.event.event_name)
         lines += [f"  {name:<20} {getattr(stamped.event, name)!r}" for name in stamped.event.fields]
     return [printable(cut(line)) for line in lines]

@@ -2,28 +2,28 @@
 
 Reads  one event, and the tables of the head.
 Gives  a ``Whereabouts``.
-Rule   an event of a backward pass happened where the op was called that its node differentiates: the engine has no line
-       of the user's. What tells nothing of its place happened in the module calls that were running.
+Rule   an event happened where the op was called that it is about (about.py): the engine has no line of the user's, and
+       what was kept of a value has none of its own. What tells nothing of its place happened in the module calls that
+       were running.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 import attrs
 
-from journal.events import Event, Frame, GradientKept, ModuleEntered, ModuleLeft, ModuleRaised, PassOpened, Stamped
+from journal.events import Frame, PassOpened, Stamped
 from projections import CaptureTables
 from projections.call_facts import frames_of, module_labels
 from projections.errors import over_events
-from projections.forward import Forward
 from projections.graph import NOWHERE
 from projections.sites import whole_frame
 from torchlens.printable import printable
 from torchlens.reading.calls_made import Place, places_of
 from torchlens.reading.facade import Trace
 from torchlens.reading.locations import innermost_own
+from torchlens.travel.about import MODULE_CALLS, About, told_by
 from torchlens.travel.past import PastTrace
 
 __all__ = ["Whereabouts", "whereabouts"]
@@ -36,7 +36,8 @@ class Whereabouts:
     Attributes:
         at: Number of the event.
         event_name: Name of its type, as stored.
-        labels: Labels of the ops that the event made or, of one of a backward pass, that its node differentiates.
+        labels: Labels of the ops that the event made; of one that tells of a value, of the op that made this; of one of
+            a backward pass, of the op that its node differentiates.
         modules: Labels of the module calls it happened in, the root's first; of the module call itself, where the event
             is that it was entered or left. Of a node that differentiates no op, the addresses of the modules that it
             belongs in.
@@ -44,7 +45,7 @@ class Whereabouts:
         place: The line itself: the innermost one outside installed packages and Python's library, where there is one.
         backward_pass: Number of the backward pass, from 1; None outside any.
         node: Label of the autograd node; None where it is about none.
-        parameter: Address of the parameter whose gradient that node gathers; None for other nodes.
+        parameter: Address of the parameter whose gradient that node gathers, or whose truth was asked; None for others.
     """
 
     at: int
@@ -106,59 +107,46 @@ def whereabouts(whole: Trace, then: PastTrace, stamped: Stamped) -> Whereabouts:
         stamped: The event.
     """
     with over_events():
-        tables = whole.tables
-        forward, event = tables.forward, stamped.event
-        told = whole.event(event.of) if isinstance(event, GradientKept) else event
-        number, node = getattr(told, "pass_number", None), getattr(told, "node", None)
-        row = -1 if number is None or node is None else forward.autograd.row_of(node)
-        ops = [] if row < 0 else [op for op in (tables.grad_fns.value("op_row", row),) if op >= 0]
-        if number is None:
-            labels = labels_of(tables, stamped.at)
-            modules, frames = in_forward(forward, then, event)
+        tables, about = whole.tables, told_by(whole, stamped)
+        if about.pass_number is None:
+            modules, frames = in_forward(tables, then, about)
         else:
-            labels = tuple(tables.ops.value("label", op) for op in ops)
-            modules, frames = in_backward(tables, row, ops, told)
+            modules, frames = in_backward(tables, about)
         places = places_of(whole, frames)
         return Whereabouts(
             at=stamped.at,
-            event_name=event.event_name,
-            labels=labels,
+            event_name=stamped.event.event_name,
+            labels=about.labels(tables),
             modules=modules,
             places=places,
             place=innermost_own(places, lambda place: place.file),
-            backward_pass=None if number is None else number + 1,
-            node=None if row < 0 else forward.autograd.labels[row],
-            parameter=None if row < 0 else tables.grad_fns.value("param_address", row),
+            backward_pass=None if about.pass_number is None else about.pass_number + 1,
+            node=None if about.node == NOWHERE else tables.forward.autograd.labels[about.node],
+            parameter=None if about.parameter == NOWHERE else tables.forward.words.parameters[about.parameter].address,
         )
 
 
-def labels_of(tables: CaptureTables, at: int) -> tuple[str, ...]:
-    """Labels of the ops that an event made, those on islands by their raw label."""
-    found: list[str] = []
-    for table in (tables.ops, tables.orphans):
-        events = table.context.rows.event
-        found += [table.value("label", row) for row in range(bisect_left(events, at), bisect_right(events, at))]
-    return tuple(found)
-
-
-def in_forward(forward: Forward, then: PastTrace, event: Event) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
-    """Module calls and frames of an event of the forward."""
-    running = then.moment.running
-    call: int = getattr(event, "call", running[-1] if running else NOWHERE)
+def in_forward(tables: CaptureTables, then: PastTrace, about: About) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
+    """Module calls and frames of an event of the forward; of what tells of a value, those of the op that made it."""
+    forward, running = tables.forward, then.moment.running
+    if about.sites and getattr(about.event, "site", None) is None:
+        name, row = about.sites[0]
+        table = tables.table(name)
+        return module_labels(table.context, table.context.rows.call[row]), table.value("code_context", row)
+    call = about.call if about.call is not None else running[-1] if running else NOWHERE
     modules = module_labels(forward, call)
-    if isinstance(event, ModuleEntered | ModuleLeft | ModuleRaised):  # the way to the call of the module
+    if isinstance(about.event, MODULE_CALLS):  # the way to the call of the module
         return modules, frames_of(forward, call, NOWHERE)
-    site: int | None = getattr(event, "site", None)
+    site: int | None = getattr(about.event, "site", None)
     return modules, () if site is None else frames_of(forward, call, site)
 
 
-def in_backward(
-    tables: CaptureTables, node: int, ops: list[int], event: Event
-) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
+def in_backward(tables: CaptureTables, about: About) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
     """Module calls and frames of the op that a node differentiates; of a pass that opens, where it was asked for."""
-    if ops:
-        modules = module_labels(tables.forward, tables.forward.rows.call[ops[0]])
-        return modules, tables.ops.value("code_context", ops[0])
-    if isinstance(event, PassOpened) and event.frame is not None:
-        return (), (whole_frame(event.frame),)
-    return () if node < 0 else tuple(tables.grad_fns.value("modules", node)), ()
+    if about.sites:
+        row = about.sites[0][1]
+        modules = module_labels(tables.forward, tables.forward.rows.call[row])
+        return modules, tables.ops.value("code_context", row)
+    if isinstance(about.event, PassOpened) and about.event.frame is not None:
+        return (), (whole_frame(about.event.frame),)
+    return () if about.node == NOWHERE else tuple(tables.grad_fns.value("modules", about.node)), ()
