@@ -40,6 +40,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "capture_not_chosen": "ConfigurationError",
         "capture_unknown": "JournalError",
         "capture_waits": "TorchLensWarning",
+        "chain_tree_argument_invalid": "ConfigurationError",
         "chunk_checksum": "JournalCorrupt",
         "chunk_malformed": "JournalCorrupt",
         "chunk_missing": "JournalCorrupt",
@@ -249,6 +250,8 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "validation_model_uninitialized": "ConfigurationError",
         "validation_option_conflict": "ConfigurationError",
         "validation_scope_unknown": "ConfigurationError",
+        "why_gradient_missing": "LookupRefused",
+        "why_pass_contradicted": "LookupRefused",
         "why_subject_ambiguous": "AmbiguousReadError",
         "why_subject_invalid": "LookupRefused",
     }

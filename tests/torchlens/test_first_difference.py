@@ -217,6 +217,15 @@ def test_a_data_frame_has_a_row_for_each_pair() -> None:
     assert "added" in frame.columns
 
 
+@pytest.mark.parametrize("count", ["x", -1, 1.0, True])
+def test_a_number_of_blocks_that_is_none_is_refused(count: Any) -> None:
+    found = difference(captured(a_stack()), captured(changed(1)))
+    with pytest.raises(ConfigurationError) as refused:
+        found.worst(count)
+    assert refused.value.code == "difference_argument_invalid"
+    assert found.worst(0) == ()
+
+
 @pytest.mark.parametrize(
     ("pair", "asked"), [((3, 4), {}), (((), ()), {}), (("a", "b"), {"rtol": -1}), (("a", "b"), {"atol": True})]
 )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.errors import AmbiguousReadError, LookupRefused
+from torchlens.errors import AmbiguousReadError, ConfigurationError, LookupRefused
 from torchlens.travel.chain import Chain
 
 
@@ -165,7 +165,8 @@ def test_a_chain_is_the_ancestors_and_its_distances_are_the_shortest(pairs: list
         (tl.func("linear"), "why_subject_ambiguous"),
         (tl.func("softmax"), "why_subject_invalid"),
         (3.5, "why_subject_invalid"),
-        ("aside.weight", "why_subject_invalid"),
+        ("aside.weight", "why_gradient_missing"),
+        (tl.grad(tl.func("linear") & tl.in_module("aside")), "why_gradient_missing"),
     ],
 )
 def test_what_has_no_chain_or_several_is_refused(site: Any, code: str) -> None:
@@ -183,8 +184,40 @@ def test_of_several_passes_one_is_named() -> None:
             trace.why(site)
         assert refused.value.code == "gradient_pass_ambiguous"
         assert trace.why(site, bwd=2).backward_pass == 2
-        with pytest.raises(LookupRefused):
+        with pytest.raises(LookupRefused) as unknown:
             trace.why(site, bwd=3)
+        assert unknown.value.code == "backward_pass_unknown"
+
+
+def test_a_pass_is_checked_whatever_is_asked_about() -> None:
+    trace = tl.trace(Forked(), torch.randn(2, 3), capture=tl.CaptureOptions(save_grads=True))
+    trace.backward(trace.output, retain_graph=True)
+    trace.backward(trace.output)
+    relu = next(op for op in trace.ops if op.func_name == "relu")
+    gradient = next(each for each in trace.autograd.gradients if each.backward_pass_index == 1)
+    node = next(each for each in trace.autograd.grad_fns if each.class_name == "ReluBackward0")
+    for site in (relu, relu.label, tl.func("relu"), gradient, "left.weight", node, node.calls[0]):
+        for wrong in (7, 0, -1, "nonsense", 1.5, True):
+            assert code_of(trace, site, wrong) == "backward_pass_unknown"
+    for site in (relu, relu.label, tl.func("relu"), trace.ops.labels.index(relu.label), gradient, node.calls[0]):
+        assert code_of(trace, site, 2) == "why_pass_contradicted"
+    assert trace.why(gradient, bwd=1).links == trace.why(gradient).links
+    assert [trace.why(node, bwd=number)[0].label for number in (1, 2)] == [call.call_label for call in node.calls]
+
+
+def code_of(trace: tl.Trace, site: Any, bwd: Any) -> str:
+    with pytest.raises(LookupRefused) as refused:
+        trace.why(site, bwd=bwd)
+    return refused.value.code
+
+
+@pytest.mark.parametrize("asked", [{"lines": "x"}, {"lines": -1}, {"depth": 1.5}, {"depth": -2}, {"lines": True}])
+def test_a_tree_of_no_size_is_refused(asked: dict[str, Any]) -> None:
+    chain = differentiated().why(-1)
+    with pytest.raises(ConfigurationError) as refused:
+        chain.tree(**asked)
+    assert refused.value.code == "chain_tree_argument_invalid"
+    assert len(chain.tree(lines=0).splitlines()) == 2
 
 
 def test_a_cursor_asks_about_what_there_was() -> None:

@@ -686,19 +686,23 @@ class Trace(View):
             site: An op, its label or position, a selector or site of one, what has one op (a layer, a module that was
                 called once): its activation. ``tl.grad(label)``, a record of ``trace.autograd.gradients``, a parameter:
                 a gradient. A firing: that.
-            bwd: Number of the backward pass, from 1; needed where gradients came in several.
+            bwd: Of a gradient or a node, the number of the backward pass, from 1; needed where there are several.
 
         Returns:
             Of an activation the calls, writes in place, buffer writes and inputs that it came from; of a gradient the
             firings from the loss to it. The newest is first; its text is a tree of some of them.
 
         Raises:
-            LookupRefused: ``why_subject_invalid``, and what ``trace[...]`` raises for a key.
+            LookupRefused: ``why_subject_invalid``; ``why_gradient_missing``, where none came;
+                ``backward_pass_unknown``; ``why_pass_contradicted``, where ``bwd`` is given of an activation, or of a
+                gradient or firing of another pass; and what ``trace[...]`` raises for a key.
             AmbiguousReadError: ``why_subject_ambiguous``; ``gradient_pass_ambiguous``.
         """
         from torchlens.travel.chain import why  # for cost
 
         self.require_open()
+        if bwd is not None:
+            self.autograd.backward_passes.in_pass(bwd)
         return why(self, site, bwd=bwd)
 
     def first_nonfinite(self, sort: Sort = "nonfinite") -> FirstNonfinite:

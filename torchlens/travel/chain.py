@@ -20,7 +20,7 @@ from projections.backward import FIRE_WIDTH, PASS_WIDTH
 from projections.errors import over_events
 from projections.graph import NOWHERE
 from projections.selector import Selector
-from torchlens.errors import AmbiguousReadError, LookupRefused
+from torchlens.errors import AmbiguousReadError, ConfigurationError, LookupRefused
 from torchlens.printable import amount, printable
 from torchlens.reading.explaining import op_rows_of
 from torchlens.reading.fields import Record
@@ -123,7 +123,18 @@ class Chain(Sequence[Link]):
         Args:
             lines: Most lines; the rest is counted.
             depth: Deepest indentation; what lies deeper is counted.
+
+        Raises:
+            ConfigurationError: ``chain_tree_argument_invalid``, for what is no whole number from 0 on.
         """
+        for name, value in (("lines", lines), ("depth", depth)):
+            if type(value) is not int or value < 0:
+                raise ConfigurationError(
+                    code="chain_tree_argument_invalid",
+                    problem=f"{name}={value!r} is no whole number from 0 on",
+                    remedy=f"give one, such as {name}={LINES if name == 'lines' else DEPTH}, or leave it out",
+                    argument=name,
+                )
         during = "" if self.backward_pass is None else f" in backward pass {self.backward_pass}"
         head = f"{self.kind} of {self.subject}{during}: {amount(len(self.links), 'event')}"
         shown, made = set[int](), list[str]()
@@ -166,8 +177,9 @@ class Start(NamedTuple):
 
 def why(view: View, site: object, *, bwd: int | None = None) -> Chain:
     """See ``Trace.why``."""
+    subject = subject_of(view, site)
     with over_events():
-        start = start_of(view, site, bwd)
+        start = start_of(view, subject, bwd)
         return forward_chain(view, start) if start.number == NOWHERE else gradient_chain(view, start)
 
 
@@ -298,41 +310,81 @@ def gradient_chain(view: View, start: Start) -> Chain:
 # -- what is asked about
 
 
-def start_of(view: View, site: object, bwd: int | None) -> Start:
+class Subject(NamedTuple):
+    """What a caller means, before its rows are read."""
+
+    table: str
+    rows: tuple[int, ...]
+    said: str  # as the caller wrote it
+    is_gradient: bool = False  # of an op, that its gradient is meant
+    record: Record | None = None
+
+
+def subject_of(view: View, site: object) -> Subject:
     if isinstance(site, Selector):
-        return start_of_selector(view, site, bwd)
+        found: Any = view[site]  # type: ignore[index]  # a trace takes selectors
+        return Subject("ops", tuple(each.row for each in found), repr(site), site.names_gradients)
     if isinstance(site, str):
         site = view.found(view.index().find(site))
     elif isinstance(site, int) and not isinstance(site, bool):
-        row = at_position(site, len(view.table("ops")), "op")
-        return of_op(view, "ops", row)
-    kind = getattr(site, "kind", None)
+        return Subject("ops", (at_position(site, len(view.table("ops")), "op"),), repr(site))
     record = site if isinstance(site, Record) else getattr(site, "op", None)
     if not isinstance(record, Record) or record.trace is not view:
         raise invalid(f"{site!r} stands for nothing of this trace")
-    if not isinstance(site, Record) and kind == "gradient":
-        return of_gradient_at(view, record.row, bwd)
-    if record.table_name == "gradients":
-        return of_gradient(view, record.row)
-    if record.table_name == "params":
-        return of_parameter(view, record.row, bwd)
-    if record.table_name in ("grad_fns", "grad_fn_calls"):
-        rows = record.read("call_rows") if record.table_name == "grad_fns" else (record.row,)
-        labels = [view.table("grad_fn_calls").value("call_label", row) for row in rows]
-        return of_firing(view, only(rows, repr(record), labels))
-    if record.table_name == "orphans":
-        return of_op(view, "orphans", record.row)
-    rows = op_rows_of(record)
-    return of_op(view, "ops", only(rows, repr(record), [view.table("ops").value("label", row) for row in rows]))
+    is_gradient = not isinstance(site, Record) and getattr(site, "kind", None) == "gradient"
+    return Subject(record.table_name, (record.row,), repr(site), is_gradient, record)
 
 
-def start_of_selector(view: View, selector: Selector, bwd: int | None) -> Start:
-    found: Any = view[selector]  # type: ignore[index]  # a trace takes selectors
-    sites = list(found)
-    labels = [site.label for site in sites]
-    rows = [site.row for site in sites]
-    row = only(rows, repr(selector), labels)
-    return of_gradient_at(view, row, bwd) if selector.names_gradients else of_op(view, "ops", row)
+def start_of(view: View, subject: Subject, bwd: int | None) -> Start:
+    rows, said, record = subject.rows, subject.said, subject.record
+    match subject.table:
+        case "gradients":
+            return require_pass(of_gradient(view, rows[0]), bwd)
+        case "grad_fn_calls":
+            return require_pass(of_firing(view, rows[0]), bwd)
+        case "params":
+            return of_parameter(view, rows[0], bwd)
+        case "grad_fns":
+            assert record is not None
+            return of_firing(view, firing_of(view, record, bwd))
+        case "ops" if subject.is_gradient:
+            if not rows:
+                raise missing(f"{said} names no gradient that came")
+            return of_gradient_at(view, only(rows, said, labels_of(view, rows)), bwd)
+        case "ops" | "orphans":
+            table = subject.table
+        case _:
+            assert record is not None
+            table, rows = "ops", op_rows_of(record)
+    if bwd is not None:
+        raise contradicted(
+            f"{said} stands for an activation, which belongs to no backward pass",
+            "leave bwd= out, or ask about its gradient: why(tl.grad(label), bwd=...)",
+        )
+    return of_op(view, table, rows[0] if table == "orphans" else only(rows, said, labels_of(view, rows)))
+
+
+def labels_of(view: View, rows: Sequence[int]) -> list[str]:
+    return [view.table("ops").value("label", row) for row in rows]
+
+
+def firing_of(view: View, node: Record, bwd: int | None) -> int:
+    """The firing of a node that is asked about, or the only one."""
+    calls = view.table("grad_fn_calls")
+    rows = [row for row in node.read("call_rows") if bwd is None or calls.value("pass_row", row) == bwd - 1]
+    if not rows:
+        during = "" if bwd is None else f" in backward pass {bwd}"
+        raise missing(f"{node!r} did not fire{during}")
+    return only(rows, repr(node), [calls.value("call_label", row) for row in rows])
+
+
+def require_pass(start: Start, bwd: int | None) -> Start:
+    if bwd is not None and bwd - 1 != start.number:
+        raise contradicted(
+            f"{start.subject} was asked about in backward pass {bwd}, and it is of pass {start.number + 1}",
+            f"leave bwd= out, or ask about the one of pass {bwd}",
+        )
+    return start
 
 
 def only(rows: Sequence[int], of: str, labels: Sequence[str]) -> int:
@@ -400,7 +452,7 @@ def the_pass(of: str, passes: Sequence[int], bwd: int | None) -> int:
     """Which pass is meant, from 0, of those in which a gradient came."""
     if not passes or (bwd is not None and bwd - 1 not in passes):
         during = "" if bwd is None else f" in backward pass {bwd}"
-        raise invalid(f"no gradient came to {of}{during}", "trace.autograd.explain(...) says why there is none")
+        raise missing(f"no gradient came to {of}{during}")
     if bwd is None and len(passes) > 1:
         numbers = [number + 1 for number in passes]
         raise AmbiguousReadError(
@@ -413,10 +465,21 @@ def the_pass(of: str, passes: Sequence[int], bwd: int | None) -> int:
     return passes[0] if bwd is None else bwd - 1
 
 
-def invalid(problem: str, remedy: str = "") -> LookupRefused:
+def invalid(problem: str) -> LookupRefused:
     return LookupRefused(
         code="why_subject_invalid",
         problem=problem,
-        remedy=remedy
-        or "ask about an op, its label, a selector of one, a gradient (tl.grad(label)), a parameter, or a firing",
+        remedy="ask about an op, its label, a selector of one, a gradient (tl.grad(label)), a parameter, or a firing",
     )
+
+
+def missing(problem: str) -> LookupRefused:
+    return LookupRefused(
+        code="why_gradient_missing",
+        problem=problem,
+        remedy="trace.autograd.explain(...) says why there is none; trace.autograd.backward_passes has the passes",
+    )
+
+
+def contradicted(problem: str, remedy: str) -> LookupRefused:
+    return LookupRefused(code="why_pass_contradicted", problem=problem, remedy=remedy)

@@ -110,7 +110,16 @@ class Difference:
 
     def worst(self, count: int = SHOWN) -> tuple[Compared, ...]:
         """The module calls that add most error, most first; those of which it is known. A call counts what the calls
-        inside it add."""
+        inside it add.
+
+        Args:
+            count: How many at most.
+
+        Raises:
+            ConfigurationError: ``difference_argument_invalid``.
+        """
+        if type(count) is not int or count < 0:
+            raise argument_invalid(f"count={count!r} is no whole number from 0 on", f"pass one, such as {SHOWN}")
         known = [block for block in self.blocks if block.added is not None]
         return tuple(sorted(known, key=lambda block: -(block.added or 0.0))[:count])
 
