@@ -161,10 +161,10 @@ def forward_halted(course: Course, at: int, type_id: int, time_ns: int, _at: int
 
 
 def forward_aborted(
-    course: Course, at: int, type_id: int, time_ns: int, _at: int, value: int, num_nan: int, num_infinite: int
+    course: Course, at: int, type_id: int, time_ns: int, _at: int, value: int, num_nan: int, num_inf: int
 ) -> None:
     end(course, "aborted_nonfinite", at, time_ns)
-    course.nonfinite = (_at, value, num_nan, num_infinite)
+    course.nonfinite = (_at, value, num_nan, num_inf)
 
 
 def forward_raised(course: Course, at: int, type_id: int, time_ns: int, exception: str, message: str) -> None:

@@ -120,8 +120,8 @@ def nonfinite_reason(forward: Forward) -> str | None:
     stop = forward.course.nonfinite
     if stop is None:
         return None
-    _, _, num_nan, num_infinite = stop
-    counts = ((num_nan, "NaN"), (num_infinite, "infinite"))
+    _, _, num_nan, num_inf = stop
+    counts = ((num_nan, "NaN"), (num_inf, "infinite"))
     named = [f"{number} {what} element{'' if number == 1 else 's'}" for number, what in counts if number]
     return " and ".join(named)
 

@@ -10,6 +10,7 @@ Not    how they are stored (journal/events/statistics.py), or read (reading/stat
 
 from __future__ import annotations
 
+import cmath
 import math
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from journal.events import Figures
 from torchlens import compat
 from torchlens.tensors import told_apart
 
-__all__ = ["Extent", "Histogram", "extent_of", "histogram_of", "measured"]
+__all__ = ["Extent", "Histogram", "extent_of", "histogram_of", "measured", "nonfinite_in"]
 
 BLOCK: Final = 1 << 15
 """Elements that are widened together; more would be shared out to threads, which costs more than it gains."""
@@ -85,6 +86,31 @@ def extent_of(tensor: Tensor) -> Extent | None:
             return None if found is None else reached(*found)
         except (RuntimeError, TypeError):  # a class, layout or dtype of which torch does not tell what looking takes
             return None
+
+
+def nonfinite_in(tensor: Tensor) -> tuple[int, int] | None:
+    """How many elements are NaN, and how many infinite, as ``extent_of`` counts them; sooner where all are finite.
+
+    Whole numbers, quantised ones too, are not looked at.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return 0, 0
+    with compat.NoTorchFunction():
+        if is_shown_finite(tensor):
+            return 0, 0
+    extent = extent_of(tensor)
+    return None if extent is None else (extent.num_nan, extent.num_inf)
+
+
+def is_shown_finite(tensor: Tensor) -> bool:
+    """Whether the sum of the elements is a number, which proves that each is; an overflow proves nothing."""
+    if tensor.is_meta or compat.is_functional_wrapper(tensor):
+        return False
+    try:
+        parts = [told_apart(part)[0] for part in compat.stored_elements(tensor)]
+        return all(cmath.isfinite(compat.number_of(compat.total(part))) for part in parts)
+    except (RuntimeError, TypeError):  # a class or dtype of which torch makes no sum
+        return False
 
 
 def measured(tensor: Tensor) -> Figures | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import cmath
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -206,39 +204,9 @@ def _mismatch(dtype: str, shape: tuple[int, ...]) -> PayloadUnavailableError:
     )
 
 
-def nonfinite_elements(tensor: Tensor) -> tuple[int, int] | None:
-    """How many elements are NaN, and how many infinite; None where the elements cannot be looked at.
-
-    Of a tensor that stores some of its elements these are looked at. Whole numbers, quantised ones too, are finite.
-    """
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return 0, 0
-    if tensor.is_meta or compat.is_functional_wrapper(tensor):
-        return None
-    try:
-        counts = [(each, nonfinite_in(part)) for part, each in map(told_apart, compat.stored_elements(tensor))]
-    except (RuntimeError, TypeError):  # a class or dtype for which torch has not what looking takes
-        return None
-    return sum(each * num_nan for each, (num_nan, _) in counts), sum(each * found for each, (_, found) in counts)
-
-
 def told_apart(plain: Tensor) -> tuple[Tensor, int]:
     """A dense tensor with one element along axes on which all are one in memory, and for how many one stands."""
     if not overlaps(plain):
         return plain, 1
     small = one_of_each(plain)
     return small, plain.numel() // small.numel()
-
-
-def nonfinite_in(plain: Tensor) -> tuple[int, int]:
-    """The same of a dense tensor."""
-    if plain.dtype.itemsize == 1 or plain.dtype is torch.complex32:  # torch adds none of these up
-        plain = compat.to(plain, torch.complex64 if plain.dtype.is_complex else torch.float32)
-    if cmath.isfinite(compat.number_of(compat.total(plain))):  # a sum without overflow proves it; most are
-        return 0, 0
-    size = math.prod(plain.shape)
-    finite = int(compat.number_of(compat.count_nonzero(compat.is_finite(plain))))
-    if finite == size:
-        return 0, 0
-    num_nan = int(compat.number_of(compat.count_nonzero(compat.is_nan(plain))))
-    return num_nan, size - finite - num_nan

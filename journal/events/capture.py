@@ -128,7 +128,7 @@ class ForwardAborted(Event):
     at: At
     value: Value
     num_nan: int  # elements
-    num_infinite: int
+    num_inf: int
 
 
 @event("forward_interrupted", version=1)

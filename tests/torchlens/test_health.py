@@ -23,8 +23,8 @@ import torchlens as tl
 from tests.programs import surroundings
 from torchlens.capture.wrap import wrappers
 from torchlens.errors import ConfigurationError
+from torchlens.measuring import nonfinite_in
 from torchlens.options import CaptureOptions
-from torchlens.tensors import nonfinite_elements
 
 VERIFY = CaptureOptions(verify_capture=True)
 BARE_GELU = torch._C._nn.gelu  # a private way to a public function; found by its identity all the same
@@ -710,8 +710,8 @@ FORMS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_nan_is_seen_in_a_tensor_of_any_form(form: str) -> None:
     make, x = FORMS[form], torch.tensor([[1.0, float("nan")], [2.0, 3.0]])
-    assert nonfinite_elements(make(torch.ones(2, 2))) == (0, 0)
-    found = nonfinite_elements(make(x))
+    assert nonfinite_in(make(torch.ones(2, 2))) == (0, 0)
+    found = nonfinite_in(make(x))
     assert found is not None
     assert found[0] > 0
     with pytest.raises(tl.TraceCaptureError, match="nonfinite_value"):
@@ -723,7 +723,7 @@ def test_a_nan_is_seen_in_a_tensor_of_any_form(form: str) -> None:
     "make", [lambda x: x.to("meta"), lambda x: torch.masked.masked_tensor(x, x > 0)], ids=["meta", "masked"]
 )
 def test_what_cannot_be_looked_at_counts_as_not_checked_and_stops_nothing(make: Callable[[Tensor], Any]) -> None:
-    assert nonfinite_elements(make(torch.ones(2))) is None
+    assert nonfinite_in(make(torch.ones(2))) is None
     trace = tl.trace(lambda x: (x + 1, make(x))[0], torch.ones(2), capture=CaptureOptions(raise_on_nan=True))
     assert trace.status == "complete"
     assert trace.health.nonfinite.verdict == "checked_and_clean"
@@ -753,7 +753,7 @@ def test_a_forward_stops_at_the_first_value_that_is_not_finite(
     error = raised.value
     assert error.code == "nonfinite_value"
     assert error.fields["op"] == label
-    assert (error.fields["num_nan"], error.fields["num_infinite"]) == counts
+    assert (error.fields["num_nan"], error.fields["num_inf"]) == counts
     assert all(shape == (2, 4) for _, shape, _ in error.fields["operands"])
     assert error.fields["file"] == __file__
     assert error.fields["line"] == bad.__code__.co_firstlineno + (1 if wanted is True else 2)

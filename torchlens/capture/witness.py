@@ -35,7 +35,7 @@ from torchlens.capture.functions import Function
 from torchlens.capture.overwritten import Asked, overwritten
 from torchlens.capture.recorder import Halt, Recorder
 from torchlens.capture.template import leaves
-from torchlens.tensors import nonfinite_elements
+from torchlens.measuring import nonfinite_in
 
 _get_ident = threading.get_ident
 
@@ -48,11 +48,11 @@ MAX_BINDINGS: Final = 8
 class Nonfinite(Halt):
     """Leaves the forward at a value that is not finite; the model's own ``except Exception`` does not catch it."""
 
-    def __init__(self, at: int, value: int, num_nan: int, num_infinite: int) -> None:
+    def __init__(self, at: int, value: int, num_nan: int, num_inf: int) -> None:
         super().__init__(at, "a value is not finite", ())
         self.value = value
         self.num_nan = num_nan
-        self.num_infinite = num_infinite
+        self.num_inf = num_inf
 
 
 @attrs.define(slots=True, eq=False)
@@ -308,9 +308,9 @@ class WitnessRecorder(Recorder):
             made.setdefault(id(tensor), (first if value is None or value < first else value, tensor))
         for value, tensor in made.values():
             with self.working():
-                num_nan, num_infinite = nonfinite_elements(tensor) or (0, 0)
-            if num_nan or (num_infinite and self._forbidden == "nonfinite"):
-                raise self._left_with(Nonfinite(at, value, num_nan, num_infinite))
+                num_nan, num_inf = nonfinite_in(tensor) or (0, 0)
+            if num_nan or (num_inf and self._forbidden == "nonfinite"):
+                raise self._left_with(Nonfinite(at, value, num_nan, num_inf))
 
     # -- what the dispatcher ran -------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """How far a capture can be trusted, for people: ``trace.health``.
 
 Everything here but ``nonfinite`` and ``gradients`` is read from the tables. These look at the kept activations and
-gradients, once, since no event says what is in them. The text form and ``is_clean`` look too, unless there is very
-much to look at.
+gradients, once (extents.py), since no event says what is in them; where statistics were kept in their place, at these.
+The text form and ``is_clean`` look too, unless there is very much to look at.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from projections import CaptureTables
 from torchlens.errors import PayloadUnavailableError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes
+from torchlens.reading.extents import Extents
 from torchlens.reading.locations import place_in_model
 from torchlens.reading.nonfinite_gradients import GradientFinding
-from torchlens.reading.view import View, no_torch
+from torchlens.reading.view import View
 
 __all__ = [
     "Completeness",
@@ -37,7 +38,7 @@ NAMED: Final = 8
 """Most labels or places that the text of a finding names."""
 
 MOST_LOOKED_AT: Final = 1 << 30
-"""Bytes of kept activations, and of kept gradients, that are looked at unasked, in about a second; more of them only by
+"""Bytes of kept activations, and of kept gradients, that are looked at unasked, in a second or two; more only by
 ``nonfinite`` and ``gradients``."""
 
 
@@ -118,8 +119,8 @@ class NonfiniteFinding:
     """NaN and infinities among the kept activations."""
 
     verdict: str  # "found", "checked_and_clean", or "not_checked" where no kept activation could be looked at
-    checked: int  # activations looked at
-    unchecked: int  # ops whose activation was not kept, is not to be had here, or cannot be looked at
+    checked: int  # activations looked at, or statistics of them
+    unchecked: int  # ops of whose activation neither was kept, or it is not to be had here, or cannot be looked at
     labels: tuple[str, ...]  # ops with NaN or infinity, in order
     nan_labels: tuple[str, ...]  # of them those with NaN
     first_place: str | None  # "model.py:17", the line that ``first`` was called at; None where that is not known
@@ -438,28 +439,22 @@ def escapes_of(tables: CaptureTables) -> tuple[Escape, ...]:
 
 
 def nonfinite_of(view: View) -> NonfiniteFinding:
-    """NaN and infinities: every kept activation is looked at once, one after the other."""
-    try:
-        from torchlens.tensors import nonfinite_elements  # for cost: records are read without torch
-    except ModuleNotFoundError as exc:
-        raise no_torch(exc) from exc
-
-    ops = view.tables.ops
+    """NaN and infinities: every kept activation, or its statistics, is looked at once, one after the other."""
+    ops, extents = view.tables.ops, Extents(view)
     labels, values = ops.column("label"), ops.column("value")
+    kept = [ops.column(name) for name in ("payload_ref", "dtype", "shape")]
     by_value: dict[int, tuple[int, int] | None] = {}
     stop = view.tables.fact("nonfinite_stop")
     if stop is not None:
-        _, value, num_nan, num_infinite = stop
-        by_value[value] = (num_nan, num_infinite)
+        _, value, num_nan, num_inf = stop
+        by_value[value] = (num_nan, num_inf)
     found: list[int] = []
     with_nan: list[int] = []
     checked = 0
     for row, value in enumerate(values):
         if value not in by_value:
-            try:
-                by_value[value] = nonfinite_elements(view.activation(row))
-            except (PayloadUnavailableError, JournalError):  # not kept, or not to be had any more
-                by_value[value] = None
+            extent = extents.of_value(value, *(column[row] for column in kept))
+            by_value[value] = None if extent is None else (extent.num_nan, extent.num_inf)
         counts = by_value[value]
         if counts is None:
             continue

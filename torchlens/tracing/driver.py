@@ -235,7 +235,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                         at=At(found.at),
                         value=Value(found.value),
                         num_nan=found.num_nan,
-                        num_infinite=found.num_infinite,
+                        num_inf=found.num_inf,
                     )
                 )
             except Halt as halt:

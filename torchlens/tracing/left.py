@@ -79,7 +79,7 @@ def error_of(why: Why, tables: CaptureTables) -> TorchLensError:
 def stopped(trace: Trace) -> TraceCaptureError:
     """The error for a forward that was left at a value that is not finite."""
     tables = trace.tables
-    event, _, num_nan, num_infinite = tables.fact("nonfinite_stop")
+    event, _, num_nan, num_inf = tables.fact("nonfinite_stop")
     call = call_at(trace, event)
     place = call.place
     operands = tuple((tensor.argument, tensor.shape, tensor.dtype) for tensor in call.tensors)
@@ -95,7 +95,7 @@ def stopped(trace: Trace) -> TraceCaptureError:
         file=None if place is None else place.file,
         line=None if place is None else place.line,
         num_nan=num_nan,
-        num_infinite=num_infinite,
+        num_inf=num_inf,
     )
     made.partial_trace = trace
     return made

@@ -32,9 +32,10 @@ from projections.errors import over_events
 from projections.forward import Forward
 from torchlens.errors import ConfigurationError, PayloadUnavailableError
 from torchlens.printable import amount, printable
+from torchlens.reading.extents import Extents
 from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
 from torchlens.reading.view import View
-from torchlens.travel.extents import Extents, Seen
+from torchlens.travel.extents import Seen, seen_in
 from torchlens.travel.sending import Sending
 
 __all__ = ["FirstNonfinite", "Operand", "first_nonfinite"]
@@ -224,7 +225,7 @@ class Search:
         return self.extents.measuring.Extent(max(count, num_nan + num_inf), num_nan, num_inf, None, None)
 
     def run(self) -> FirstNonfinite:
-        for seen in self.extents.seen():
+        for seen in seen_in(self.extents):
             extent = seen.extent
             if extent is None and seen.kind == "value" and seen.number == self.stopped_at:
                 extent = self.where_stopped()

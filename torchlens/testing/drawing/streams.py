@@ -563,7 +563,7 @@ class Building:
             last = next(at for at in reversed(range(len(self.events))) if isinstance(self.events[at], OpExecuted))
             executed = self.events[last]
             assert isinstance(executed, OpExecuted)
-            self.add(ForwardAborted(at=At(last), value=executed.first, num_nan=1, num_infinite=0))
+            self.add(ForwardAborted(at=At(last), value=executed.first, num_nan=1, num_inf=0))
         else:
             while self.stack:
                 self.add(ModuleRaised(call=self.stack.pop()[1], exception="builtins.ValueError"))
