@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from torch import Tensor, nn
@@ -205,7 +206,8 @@ def test_a_disarmed_trace_hears_of_no_further_pass(given: tuple[tl.Trace, Tensor
 
 def test_a_journal_gives_the_records_and_gradients_of_the_process_that_captured(tmp_path: Path) -> None:
     path = str(tmp_path / "run.journal")
-    trace = tl.trace(Model(), torch.randn(5, 4, requires_grad=True), capture=KEEP, journal=path)
+    asked = attrs.evolve(KEEP, backward_ready=True)
+    trace = tl.trace(Model(), torch.randn(5, 4, requires_grad=True), capture=asked, journal=path)
     head, right = trace.output
     trace.backward(head.sum() + (right**2).sum())
     mine = {name: told(trace, name) for name in BACKWARD}
@@ -219,7 +221,7 @@ def test_a_journal_gives_the_records_and_gradients_of_the_process_that_captured(
     again.cleanup()
 
 
-BACKWARD = ("backward_passes", "grad_fns", "grad_fn_calls", "gradients")
+BACKWARD = ("backward_passes", "grad_fns", "grad_fn_calls", "dispatched_ops", "gradients")
 
 
 def told(trace: tl.Trace, table: str) -> list[dict[str, str]]:

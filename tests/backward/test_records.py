@@ -608,5 +608,7 @@ def test_every_field_of_a_backward_record_reads(twice: tl.Trace) -> None:
             for name in dir(record):
                 if (type(record), name) == (GradFn, "backward_duration"):
                     assert code_of(lambda record=record: record.backward_duration) == "gradient_pass_ambiguous"
+                elif name == "aten_ops":
+                    assert code_of(lambda record=record: record.aten_ops) == "aten_ops_not_recorded"
                 else:
                     getattr(record, name)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal import Event, MemoryJournal
-from journal.events import ArgumentsKept, GeneratorsKept, GradientKept
+from journal.events import ArgumentsKept, GeneratorsKept, GradientKept, GradientStatisticsTaken
 from projections import CaptureTables, Projector
 from tests.projections.encoded import decode, encode
 from tests.strategies import branched, capture_streams, write_stream
@@ -51,7 +51,8 @@ def test_a_branch_has_the_tables_of_its_parents_prefix_but_for_its_header(
 
 def moved(event: Event, cut: int) -> Event:
     """The event as a branch that is left at ``cut`` tells it, where it speaks of another behind that."""
-    if isinstance(event, (ArgumentsKept, GeneratorsKept, GradientKept)) and event.of >= cut:
+    refers = (ArgumentsKept, GeneratorsKept, GradientKept, GradientStatisticsTaken)
+    if isinstance(event, refers) and event.of >= cut:
         return attrs.evolve(event, of=event.of + 1)
     return event
 
