@@ -28,8 +28,6 @@ from projections.saved import charges, kept_by_row
 
 Kind: TypeAlias = Literal["root", "call", "remainder", "grad_fn", "unattributed"]
 
-BackwardState: TypeAlias = Literal["counted", "not_run", "unknown"]
-
 ROOT: Final = "self:1"
 OUTSIDE: Final = "::outside"
 UNATTRIBUTED: Final = "::unattributed"
@@ -103,16 +101,14 @@ class Tree:
 
     Attributes:
         parts: Each behind the one that it is below.
-        backward_state: Whether the backward is counted, was not run, or is not known.
-        backward_reason: Why it is not counted, in words; None where it is.
+        is_counted: Whether the backward is: what it executed was measured.
         is_measured: Whether it is known of any op what it keeps for the backward.
         hidden: What parts hold that stand for calls not shown.
         uncounted_families: Families of operators of the backward that do work and have no count, with how many calls.
     """
 
     parts: tuple[Part, ...]
-    backward_state: BackwardState
-    backward_reason: str | None
+    is_counted: bool
     is_measured: bool
     hidden: Amounts
     uncounted_families: tuple[tuple[str, int], ...]
@@ -125,28 +121,26 @@ def cost_tree(
 
     Args:
         forward: The capture.
-        top_k: Partes of a kind to show below each; the largest, by the work of the forward inside them.
+        top_k: Parts of a kind to show below each; the largest, by the work of the forward inside them.
         max_depth: Deepest level of calls to show, the root's being 0.
         fold_repeats: Whether repeated calls that did the same work are one part.
     """
     with over_events():
         work = Work(forward)
         root = work.tree(fold_repeats=fold_repeats)
-        state, reason = backward_state(forward)
         if work.outside.ops or work.outside.backward:
             root.below.append(Part(OUTSIDE, "(ops outside recorded calls)", "remainder", own=work.outside))
-        if state == "counted":
+        if work.is_counted:
             root.below += backward_parts(forward)
         hidden = Amounts()
         sum_up(root)
         trim(root, top_k, max_depth, hidden)
         return Tree(
             tuple(placed(root)),
-            state,
-            reason,
+            work.is_counted,
             any(charge is not None for row, charge in enumerate(charges(forward, 0)) if forward.is_op[row]),
             hidden,
-            executed_columns.uncounted_families(forward) if state == "counted" else (),
+            executed_columns.uncounted_families(forward) if work.is_counted else (),
         )
 
 
@@ -165,8 +159,9 @@ class Work:
         self.count: Final = len(forward.calls)
         self.own: Final = [Amounts() for _ in range(self.count)]
         self.outside: Final = Amounts()  # what ran in no call but the root's
+        self.is_counted: Final = executed_columns.evidence(forward) == "measured"
         self.add_forward()
-        if backward_state(forward)[0] == "counted":
+        if self.is_counted:
             self.add_backward()
 
     def of_row(self, row: int) -> Amounts:
@@ -250,14 +245,6 @@ class Work:
 
 
 # The backward -------------------------------------------------------------------------------------------
-
-
-def backward_state(forward: Forward) -> tuple[BackwardState, str | None]:
-    """Whether the backward passes are counted, and why not."""
-    reason = executed_columns.reason(forward)
-    if not forward.autograd.num_passes:
-        return "not_run", reason
-    return ("counted", None) if reason is None else ("unknown", reason)
 
 
 def flops_of_nodes(forward: Forward) -> list[int]:

@@ -12,8 +12,8 @@ Rule   the engine runs kernels with grad mode off, save under ``create_graph``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 from journal.events import PassOpened
 from projections import checkpoint_witness
@@ -28,6 +28,10 @@ from projections.passes import CREATE_GRAPH, is_implicit, opened, per_pass, stat
 from projections.sequences import Each
 from projections.tables import Column, Maker
 from projections.whole import inference_only
+
+BackwardState: TypeAlias = Literal["backward_observed", "grad_enabled_unobserved", "grad_disabled"]
+
+Evidence: TypeAlias = Literal["measured", "formula_exact", "unknown"]
 
 HAS_CENSUS: Final = field(PassOpened, "has_census")
 
@@ -229,14 +233,14 @@ FIRES: Final[dict[str, Maker[Forward]]] = {
 # -- the capture
 
 
-def state(forward: Forward) -> str:
+def state(forward: Forward) -> BackwardState:
     """Whether a backward was observed; if none was, whether one could be."""
     if forward.autograd.num_passes:
         return "backward_observed"
     return "grad_disabled" if inference_only(forward) else "grad_enabled_unobserved"
 
 
-NO_BACKWARD: Final = {
+NO_BACKWARD: Final[Mapping[BackwardState, str]] = {
     "grad_disabled": "no backward could be: the forward made no autograd graph",
     "grad_enabled_unobserved": "a backward could be, and none was observed",
 }
@@ -259,7 +263,8 @@ def executed_flops(forward: Forward) -> int | None:
     return sum(forward.executed.in_all) if reason(forward) is None else None
 
 
-def evidence(forward: Forward) -> str:
+def evidence(forward: Forward) -> Evidence:
+    """How what the backward passes executed is known."""
     if state(forward) == "grad_disabled":
         return "formula_exact"
     return "measured" if reason(forward) is None else "unknown"

@@ -84,7 +84,8 @@ def test_the_worked_numbers_of_a_small_model() -> None:
     assert (root.subtree_forward_mac_flops, root.subtree_backward_flops) == (420, 600)
     assert root.subtree_forward_backward_flops == 1020
     assert (tree.partition_total, tree.executed_flops, tree.hidden_flops, tree.unknown_events) == (495, 600, 0, 0)
-    assert (tree.backward_state, tree.backward_reason) == ("counted", None)
+    told_of_it = (tree.backward_state, tree.executed_evidence, tree.backward_reason)
+    assert told_of_it == ("backward_observed", "measured", None)
     assert tree["2:1"].self_saved_for_backward == 0
     assert tree["1:1"].self_saved_for_backward == root.subtree_saved_for_backward == 120
     assert repr(root.subtree_backward_flops) == "Flops('600 FLOPs')"
@@ -170,9 +171,10 @@ def test_several_backward_passes_add_up() -> None:
 
 def test_without_a_counted_backward_its_columns_are_none() -> None:
     trace = tl.trace(mlp(), torch.randn(5, 4))
-    for state in ("not_run", "unknown"):
+    for state, note in (("grad_enabled_unobserved", "backward not run: "), ("backward_observed", "backward unknown: ")):
         tree = cost_tree(trace)
-        assert tree.backward_state == state
+        assert (tree.backward_state, tree.executed_evidence) == (state, "unknown")
+        assert note in str(tree)
         assert tree.backward_reason
         assert tree.executed_flops is tree.hidden_backward_flops is None
         for row in tree:
@@ -181,6 +183,16 @@ def test_without_a_counted_backward_its_columns_are_none() -> None:
             assert row.self_saved_for_backward is None, "it was not measured"
         assert tree.backward_reason in str(tree).replace("\n", " ") or "…" in str(tree)
         trace.backward(trace.output.sum(), retain_graph=True)  # no census is taken of it
+    trace.cleanup()
+
+
+def test_where_no_backward_could_be_its_columns_are_none_too() -> None:
+    with torch.no_grad():
+        trace = tl.trace(mlp(), torch.randn(5, 4))
+    tree = cost_tree(trace)
+    assert (tree.backward_state, tree.executed_evidence) == ("grad_disabled", "formula_exact")
+    assert tree.executed_flops is tree.rows[0].subtree_backward_flops is None
+    assert f"backward not run: {tree.backward_reason}" in str(tree)
     trace.cleanup()
 
 
@@ -198,7 +210,8 @@ def test_a_backward_that_raised_is_not_counted() -> None:
     with pytest.raises(ValueError, match="no"):
         trace.backward(trace.output.sum())
     tree = cost_tree(trace)
-    assert (tree.backward_state, tree.executed_flops) == ("unknown", None)
+    told_of_it = (tree.backward_state, tree.executed_evidence, tree.executed_flops)
+    assert told_of_it == ("backward_observed", "unknown", None)
     assert "raised" in (tree.backward_reason or "")
     trace.cleanup()
 
@@ -526,13 +539,19 @@ def test_rows_ops_and_tree_agree_whatever_the_program(program: Program) -> None:
     apart = cost_tree(trace, fold_repeats=False)
     assert tree.partition_total == trace.total_flops_forward == sum(row.self_flops or 0 for row in apart)
     assert (trace.total_saved_for_backward or 0) == sum(row.self_saved_for_backward or 0 for row in tree)
-    if tree.backward_state == "counted":
+    status = backward_status(trace)
+    assert (tree.backward_state, tree.executed_evidence, tree.backward_reason) == (
+        status.state,
+        status.executed_evidence,
+        status.reason,
+    )
+    if tree.executed_evidence == "measured":
         attributions = [one.flops_attribution for one in trace.autograd.backward_passes]
         rows = sum(row.flops for one in attributions for row in one.rows)
         loose = sum(one.unattributed_flops for one in attributions)
         assert sum(row.self_backward_flops for row in tree) == executed(trace) == rows + loose
-        assert tree.executed_flops == backward_status(trace).executed_flops
-        assert tree.uncounted_families == backward_status(trace).uncounted_families
+        assert tree.executed_flops == status.executed_flops
+        assert tree.uncounted_families == status.uncounted_families
         by_op: dict[str | None, int] = {}
         for one in attributions:
             for label, flops in one.flops_by_op().items():

@@ -6,10 +6,11 @@ Everything in it is a fact of the trace's records; it is the same of a trace tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from projections.executed_columns import BackwardState, Evidence
 from torchlens.errors import ConfigurationError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Duration, Flops
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = ["BackwardStatus", "PassStatus", "backward_status"]
-
-State: TypeAlias = Literal["backward_observed", "grad_enabled_unobserved", "grad_disabled"]
-
-Evidence: TypeAlias = Literal["measured", "formula_exact", "unknown"]
 
 MOST_SHOWN: Final = 20
 """Passes, and families of operators, that the text names."""
@@ -77,7 +74,7 @@ class BackwardStatus:
         measured_seconds: Time of the passes, those within others left out; None where none was timed.
     """
 
-    state: State
+    state: BackwardState
     executed_flops: Flops | None
     executed_evidence: Evidence
     reason: str | None

@@ -14,6 +14,7 @@ import attrs
 
 from projections.cost_parts import Amounts, Kind, Part, Tree
 from projections.cost_parts import cost_tree as parts_of
+from projections.executed_columns import BackwardState, Evidence
 from torchlens.errors import ConfigurationError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Flops
@@ -107,7 +108,10 @@ class CostTree:
 
     Attributes:
         rows: The rows.
-        backward_state: ``counted``; ``not_run``; or ``unknown``, where a backward ran and is not counted.
+        backward_state: Whether the backward was run, as in ``backward_status``: ``backward_observed``; else it was
+            not, ``grad_enabled_unobserved`` where one could be, ``grad_disabled`` where none could.
+        executed_evidence: Whether what it executed is counted, ``measured``, or ``unknown``; ``formula_exact`` where
+            none could be.
         backward_reason: Why the backward is not counted, in words; None where it is.
         partition_total: FLOPs of the forward, over the ops of which they are known: the sum of ``self_flops``.
         executed_flops: FLOPs that the backward passes executed: the sum of ``self_backward_flops``; None unless
@@ -121,7 +125,8 @@ class CostTree:
     """
 
     rows: tuple[CostTreeRow, ...]
-    backward_state: Literal["counted", "not_run", "unknown"]
+    backward_state: BackwardState
+    executed_evidence: Evidence
     backward_reason: str | None
     partition_total: Flops
     executed_flops: Flops | None
@@ -224,15 +229,16 @@ def cost_tree(
             remedy="give True or False",
         )
     tree = parts_of(trace.tables.forward, top_k=top_k, max_depth=max_depth, fold_repeats=fold_repeats)
-    whole, is_counted = tree.parts[0].within, tree.backward_state == "counted"
+    whole, fact = tree.parts[0].within, trace.tables.fact
     return CostTree(
         rows=tuple([row_of(tree, part) for part in tree.parts]),
-        backward_state=tree.backward_state,
-        backward_reason=tree.backward_reason,
+        backward_state=fact("backward_state"),
+        executed_evidence=fact("executed_evidence"),
+        backward_reason=fact("executed_reason"),
         partition_total=Flops(whole.flops),
-        executed_flops=Flops(whole.backward) if is_counted else None,
+        executed_flops=Flops(whole.backward) if tree.is_counted else None,
         hidden_flops=Flops(tree.hidden.flops),
-        hidden_backward_flops=Flops(tree.hidden.backward) if is_counted else None,
+        hidden_backward_flops=Flops(tree.hidden.backward) if tree.is_counted else None,
         unknown_events=whole.unknown,
         uncounted_families=dict(tree.uncounted_families),
     )
@@ -264,7 +270,7 @@ def amounts_of(tree: Tree, whose: str, amounts: Amounts) -> dict[str, Any]:
     """The columns of what a part did itself, or with what is inside."""
     whole = tree.parts[0].within.flops
     flops, mac_flops = amounts.known_flops, amounts.known_mac_flops
-    backward = amounts.backward if tree.backward_state == "counted" else None
+    backward = amounts.backward if tree.is_counted else None
     both = None if mac_flops is None or backward is None else mac_flops + backward
     return {
         f"{whose}_flops": made(Flops, flops),
@@ -308,7 +314,7 @@ def percent(number: float | None) -> str:
 
 
 def is_counted(tree: CostTree) -> bool:
-    return tree.backward_state == "counted"
+    return tree.executed_evidence == "measured"
 
 
 def is_measured(tree: CostTree) -> bool:
@@ -378,7 +384,8 @@ def notes(tree: CostTree, left_out: int) -> Iterator[str]:
         total += f", without {amount(tree.unknown_events, 'op')} of unknown work"
     yield total
     if tree.executed_flops is None:
-        yield cut(f"backward {tree.backward_state.replace('_', ' ')}: {tree.backward_reason}", WIDTH)
+        how = "unknown" if tree.backward_state == "backward_observed" else "not run"
+        yield cut(f"backward {how}: {tree.backward_reason}", WIDTH)
     else:
         products = tree.rows[0].subtree_forward_mac_flops
         yield f"backward {tree.executed_flops} in products, which are {products} of the forward"
