@@ -53,6 +53,19 @@ def test_a_counted_backward_is_told_with_what_is_left_out() -> None:
     assert lines[-1] == "not counted: aten.sum x2, aten.threshold_backward x1"
 
 
+def test_its_passes_are_the_records_of_the_trace() -> None:
+    trace = tl.trace(mlp(), torch.randn(5, 4), capture=READY)
+    trace.backward(trace.output.sum())
+    status = backward_status(trace)
+    assert status.passes == tuple(trace.autograd.backward_passes)
+    (one,) = status.passes
+    assert one.flops_attribution is not None
+    assert one.unattributed_flops == one.flops_attribution.unattributed_flops == 0
+    assert list(status.to_pandas()["unattributed_flops"]) == [0]
+    trace.cleanup()
+    assert str(status) == status.status_line, "the passes went with the trace, the sum stays"
+
+
 def test_a_backward_that_was_not_seen_is_unknown_and_never_zero() -> None:
     trace = tl.trace(mlp(), torch.randn(5, 4), capture=READY)
     status = backward_status(trace)
@@ -86,8 +99,8 @@ def test_one_pass_that_is_not_counted_leaves_the_whole_unknown_and_the_others_to
     frame = status.to_pandas()
     assert list(frame["status"]) == ["ok", "error"]
     assert frame["executed_flops"][0] == 600
-    assert frame["reason"].isna()[0]
-    assert frame["reason"][1] == status.reason
+    assert frame["executed_reason"].isna()[0]
+    assert frame["executed_reason"][1] == status.reason
     assert "?" in str(status).splitlines()[4].split()
 
 

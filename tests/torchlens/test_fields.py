@@ -145,7 +145,7 @@ FIELDS: dict[str, str] = {
         order_attribution_coverage
         origin_backward_pass grad_fn_calls num_grad_fn_calls status closed_by error_type error_message raised_in
         incomplete_reason is_cut duration peak_memory thread timestamp
-        aten_ops executed_flops executed_reason flops_attribution recompute_flops uncounted_families
+        aten_ops executed_flops executed_reason flops_attribution recompute_flops unattributed_flops uncounted_families
     """,
     "grad_fns": """
         label type type_index ordinal_index step_index class_name class_qualname is_custom handle grad_fn_object_id

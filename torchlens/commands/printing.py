@@ -20,7 +20,7 @@ from rich.text import Text
 from journal import Stamped
 from journal.events import Event
 from journal.events.template import LONG_TEXT
-from torchlens.printable import printable
+from torchlens.printable import cut, printable
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class EventLines:
         begun = self.begun.setdefault(stamped.stream if self.with_stream else None, stamped.time_ns)
         text = ", ".join(f"{name}={shown(value)}" for name, value in body(stamped.event).items())
         where = f"{stamped.stream:>6} {stamped.at:>7}" if self.with_stream else f"{stamped.at:>7}"
-        return f"{where}  {milliseconds(stamped.time_ns - begun):>11}  {stamped.event.event_name:<20}  {cut(text)}\n"
+        return f"{where}  {milliseconds(stamped.time_ns - begun):>11}  {stamped.event.event_name:<20}  {flat(text)}\n"
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -203,7 +203,7 @@ def write_facts(facts: Iterable[tuple[str, Any]]) -> None:
 
 
 def cell(value: Any) -> Text:
-    return Text(NONE if value is None else cut(shown(value)))
+    return Text(NONE if value is None else flat(shown(value)))
 
 
 def shown(value: Any) -> str:
@@ -222,9 +222,9 @@ def plain_text(value: Any) -> Any:
     return value
 
 
-def cut(text: str) -> str:
-    flat = printable(text[: 8 * LONGEST_CELL].replace("\n", " "))
-    return flat if len(flat) <= LONGEST_CELL else flat[: LONGEST_CELL - 1] + "…"
+def flat(text: str) -> str:
+    """A text as a cell has it: in a line, and cut."""
+    return cut(text[: LONGEST_CELL + 1].replace("\n", " "), LONGEST_CELL)
 
 
 def clock(wall_time_ns: int) -> str:

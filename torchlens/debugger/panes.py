@@ -14,7 +14,7 @@ from journal import TorchLensError
 from journal.events import GradientObserved, NodeFired, Stamped
 from projections.errors import over_events
 from projections.graph import NOWHERE
-from torchlens.printable import amount, printable
+from torchlens.printable import amount, cut, printable
 from torchlens.reading.backward import GradFn, GradFnCall, GradientRecord
 from torchlens.reading.facade import Trace
 from torchlens.reading.records import Op
@@ -99,17 +99,13 @@ def record_lines(cursor: Cursor) -> list[str]:
     if not has_made:
         lines.append(stamped.event.event_name)
         lines += [f"  {name:<20} {getattr(stamped.event, name)!r}" for name in stamped.event.fields]
-    return [printable(cut(line)) for line in lines]
+    return [cut(line, LONGEST) for line in lines]
 
 
 def text_of(value: object) -> str:
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) if all(isinstance(one, str) for one in value) else str(tuple(value))
     return str(value)
-
-
-def cut(line: str) -> str:
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
 def source_lines(cursor: Cursor) -> list[str]:
@@ -157,7 +153,7 @@ def value_lines(cursor: Cursor) -> list[str]:
                 lines += [f"  {line}" for line in histogram_lines(elements)]
         except TorchLensError as exc:
             lines.append(f"{name}: {exc}")
-    return [printable(cut(line)) for line in lines]
+    return [cut(line, LONGEST) for line in lines]
 
 
 def histogram_lines(tensor: Any) -> list[str]:

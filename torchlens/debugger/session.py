@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from torchlens.debugger.panes import event_line, record_lines, records_at, source_lines, state_line, value_lines
 from torchlens.debugger.written import read_what
 from torchlens.errors import ConfigurationError
-from torchlens.printable import printable
+from torchlens.printable import aligned, printable
 from torchlens.reading.lookup import near_misses
 from torchlens.travel.cursor import Cursor
 from torchlens.travel.matching import What
@@ -153,9 +153,7 @@ class Session:
 
     def help(self, rest: str) -> Iterator[str]:
         nothing_behind(rest, "help")
-        width = max(len(command.usage) for command in COMMANDS) + 2
-        for command in COMMANDS:
-            yield f"{command.usage:<{width}}{command.text}"
+        yield from aligned([(command.usage, command.text) for command in COMMANDS])
 
     def quit(self, rest: str) -> Iterator[str]:
         nothing_behind(rest, "quit")

@@ -94,6 +94,9 @@ class BackwardPass(Record):
     recompute_flops = Field[Flops | None](
         "Of its FLOPs those that a checkpoint ran again of the forward; None where that is not known.", Flops
     )
+    unattributed_flops = Field[Flops | None](
+        "Of its FLOPs those of what ran in no recorded node; None where they are not known.", Flops
+    )
     uncounted_families = Field[dict[str, int] | None](
         "The families of operators that do work and have no count, and how many calls of each ran; None where its FLOPs"
         " are not known.",

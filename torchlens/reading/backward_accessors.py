@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from projections.selector import Selector, is_count
 from torchlens.errors import AmbiguousReadError, LookupRefused
-from torchlens.printable import amount, printable
+from torchlens.printable import aligned, amount, printable
 from torchlens.reading.accessors import Accessor
 from torchlens.reading.gradient_sites import matching_firings
 from torchlens.reading.lookup import KINDS, listed, whole
@@ -132,10 +132,8 @@ class BackwardPassAccessor(Numbered[R]):
             return repr(self)
         table = self.trace.table(self.table_name)
         cells = [tuple(PRINTED), *(tuple(str(table.value(name, row)) for name in PRINTED.values()) for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
         more = [f"... and {len(self) - len(rows)} more"] if len(self) > len(rows) else []
-        return "\n".join(printable(line) for line in (*lines, *more))
+        return "\n".join((*aligned(cells), *more))
 
 
 MOST_PRINTED: Final = 20

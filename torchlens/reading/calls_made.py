@@ -15,7 +15,7 @@ import attrs
 from journal.errors import JournalError
 from journal.events import Frame
 from projections.call_facts import CallFacts, TensorFacts, call_facts, module_labels
-from torchlens.printable import printable
+from torchlens.printable import aligned, printable
 from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.view import View
 
@@ -132,9 +132,7 @@ class Failure:
                 yield "", f"  {place.text}"
 
     def __str__(self) -> str:
-        found = list(self.lines())
-        width = max(len(name) for name, _ in found) + 2
-        return "\n".join(printable(f"{name:<{width}}{text}").rstrip() for name, text in found)
+        return "\n".join(aligned(list(self.lines())))
 
 
 def failure_of(trace: View) -> Failure | None:

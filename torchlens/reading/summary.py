@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from projections import CaptureTables
-from torchlens.printable import amount, printable
+from torchlens.printable import aligned, amount, cut, printable
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 
 __all__ = ["SummaryText", "summary"]
@@ -130,12 +130,6 @@ def returned(tables: CaptureTables, call: int) -> str:
     return first if len(rows) == 1 else f"{first} +{len(rows) - 1}"
 
 
-def cut(text: str, width: int) -> str:
-    """At most so many characters; one that would move or recolour the terminal is spelled out."""
-    text = printable(text)
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
 def table(lines: Sequence[Line]) -> list[str]:
     """Lines of text with aligned columns: names and shapes to the left, numbers to the right.
 
@@ -144,13 +138,7 @@ def table(lines: Sequence[Line]) -> list[str]:
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADING))]
     widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1))
     lines = [line._replace(name=cut(line.name, widths[0])) for line in lines]
-    text = [
-        "  ".join(
-            cell.ljust(width) if column in (0, 3) else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    text = aligned(lines, right=(1, 2, 4, 5))
     rule = "-" * max(len(line) for line in text)
     return [text[0], rule, *text[1:], rule]
 

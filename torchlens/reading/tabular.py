@@ -126,7 +126,7 @@ DISPATCHED_OPS: Final = """
 BACKWARD_PASSES: Final = """
     pass_index trigger implicit outer_context backward_call_context root_meta root_grad_arguments inputs_subset order
     origin_backward_pass engine_flags save_grads_policy duration peak_memory status order_attribution_coverage
-    num_grad_fn_calls executed_flops recompute_flops
+    num_grad_fn_calls executed_flops recompute_flops unattributed_flops
 """
 
 CONDITIONALS: Final = """

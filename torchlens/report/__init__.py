@@ -5,7 +5,7 @@ One file a report. ``environment`` needs no torch.
 
 from __future__ import annotations
 
-from torchlens.report.backward import BackwardStatus, PassStatus, backward_status
+from torchlens.report.backward import BackwardStatus, backward_status
 from torchlens.report.environment import Capability, Doctor, Probe, doctor
 from torchlens.report.tree import CostTree, CostTreeRow, cost_tree
 
@@ -15,7 +15,6 @@ __all__ = [
     "CostTree",
     "CostTreeRow",
     "Doctor",
-    "PassStatus",
     "Probe",
     "backward_status",
     "cost_tree",

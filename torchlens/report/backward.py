@@ -6,14 +6,15 @@ Everything in it is a fact of the trace's records; it is the same of a trace tha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from projections.executed_columns import BackwardState, Evidence
 from torchlens.errors import ConfigurationError
-from torchlens.printable import amount, printable
-from torchlens.quantities import Duration, Flops
+from torchlens.printable import aligned, amount, printable
+from torchlens.quantities import Flops
+from torchlens.reading.backward import BackwardPass
 from torchlens.reading.executed import BackwardFlopsAttribution, attribution_of
 from torchlens.reading.tabular import frame_of
 from torchlens.reading.view import View
@@ -21,37 +22,25 @@ from torchlens.reading.view import View
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["BackwardStatus", "PassStatus", "backward_status"]
+__all__ = ["BackwardStatus", "backward_status"]
 
 MOST_SHOWN: Final = 20
 """Passes, and families of operators, that the text names."""
 
+SHOWN: Final[Mapping[str, str]] = {
+    "pass": "pass_index",
+    "trigger": "trigger",
+    "status": "status",
+    "executed": "executed_flops",
+    "recompute": "recompute_flops",
+    "unattributed": "unattributed_flops",
+    "firings": "num_grad_fn_calls",
+    "time": "duration",
+}
+"""Of each pass what the text says, by what stands above it."""
 
-@attrs.frozen
-class PassStatus:
-    """One backward pass.
-
-    Attributes:
-        pass_index: Its number, from 1.
-        trigger: What began it.
-        status: ``ok``, ``error``, ``incomplete`` or ``unfinished``.
-        executed_flops: What it executed, as far as there are counts; None where not all that ran was told.
-        recompute_flops: Of these what checkpoints ran again of the forward; None where that is not known.
-        unattributed_flops: Of these what ran in no recorded node; None where it is not counted.
-        num_grad_fn_calls: How many nodes fired.
-        duration: How long it took; None where that is not known.
-        reason: Why it is not counted; None where it is.
-    """
-
-    pass_index: int
-    trigger: str
-    status: str
-    executed_flops: Flops | None
-    recompute_flops: Flops | None
-    unattributed_flops: Flops | None
-    num_grad_fn_calls: int
-    duration: Duration | None
-    reason: str | None
+TOLD: Final = (*SHOWN.values(), "executed_reason")
+"""Of each pass what the frame has."""
 
 
 @attrs.frozen(repr=False)
@@ -80,7 +69,7 @@ class BackwardStatus:
     reason: str | None
     recompute: Flops | None
     uncounted_families: Mapping[str, int]
-    passes: tuple[PassStatus, ...]
+    passes: tuple[BackwardPass, ...]
     flops_attributions: tuple[BackwardFlopsAttribution, ...]
     n_grad_fn_records: int
     measured_seconds: float | None
@@ -106,46 +95,35 @@ class BackwardStatus:
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per backward pass, plain numbers; needs pandas."""
-        names = [field.name for field in attrs.fields(PassStatus)]
-        whole = {"executed_flops", "recompute_flops", "unattributed_flops"}
-        cells = {name: [getattr(one, name) for one in self.passes] for name in names}
-        for name in whole:
-            cells[name] = [None if count is None else int(count) for count in cells[name]]
-        cells["duration"] = [None if time is None else float(time) for time in cells["duration"]]
-        return frame_of(cells, len(self.passes))
+        return frame_of({name: [one.read(name) for one in self.passes] for name in TOLD}, len(self.passes))
 
     def __repr__(self) -> str:
         return f"<BackwardStatus: {self.status_line}>"
 
     def __str__(self) -> str:
-        return "\n".join(printable(line) for line in self.lines())
+        return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
         yield self.status_line
+        if self.passes and self.passes[0].trace.projector is None:
+            return  # the passes went with the trace
         if self.passes:
             yield ""
-            yield from table(self.passes[:MOST_SHOWN])
+            yield from aligned([tuple(SHOWN), *(cells_of(one) for one in self.passes[:MOST_SHOWN])])
         if len(self.passes) > MOST_SHOWN:
             yield f"... and {len(self.passes) - MOST_SHOWN} more"
         if self.uncounted_families:
             yield ""
-            yield "not counted: " + ", ".join(
-                f"{family} x{calls}" for family, calls in list(self.uncounted_families.items())[:MOST_SHOWN]
-            )
+            families = list(self.uncounted_families.items())[:MOST_SHOWN]
+            yield printable(f"not counted: {', '.join(f'{family} x{calls}' for family, calls in families)}")
         if len(self.uncounted_families) > MOST_SHOWN:
             yield f"... and {len(self.uncounted_families) - MOST_SHOWN} more families"
 
 
-def table(passes: tuple[PassStatus, ...]) -> Iterator[str]:
-    head = ("pass", "trigger", "status", "executed", "recompute", "unattributed", "firings", "time")
-    cells = [head, *(tuple(shown(value) for value in attrs.astuple(one)[:-1]) for one in passes)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        yield "  ".join(map(str.ljust, line, widths)).rstrip()
-
-
-def shown(value: object) -> str:
-    return "?" if value is None else str(value)
+def cells_of(one: BackwardPass) -> tuple[str, ...]:
+    """What the text says of a pass."""
+    found = [getattr(one, name) for name in SHOWN.values()]
+    return tuple(["?" if value is None else str(value) for value in found])
 
 
 def backward_status(trace: View) -> BackwardStatus:
@@ -183,28 +161,10 @@ def backward_status(trace: View) -> BackwardStatus:
         reason=fact("executed_reason"),
         recompute=flops(fact("recompute_flops")),
         uncounted_families=dict(fact("uncounted_families")),
-        passes=tuple(pass_status(trace, number) for number in range(len(passes))),
+        passes=tuple([BackwardPass(trace, number) for number in range(len(passes))]),
         flops_attributions=tuple(account for account in accounts if account is not None),
         n_grad_fn_records=fact("num_grad_fns"),
         measured_seconds=fact("backward_duration"),
-    )
-
-
-def pass_status(trace: View, number: int) -> PassStatus:
-    def told(column: str) -> Any:
-        return trace.table("backward_passes").value(column, number)
-
-    duration = told("duration")
-    return PassStatus(
-        pass_index=told("pass_index"),
-        trigger=told("trigger"),
-        status=told("status"),
-        executed_flops=flops(told("executed_flops")),
-        recompute_flops=flops(told("recompute_flops")),
-        unattributed_flops=flops(told("unattributed_flops")),
-        num_grad_fn_calls=told("num_grad_fn_calls"),
-        duration=None if duration is None else Duration(duration),
-        reason=told("executed_reason"),
     )
 
 

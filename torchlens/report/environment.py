@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
-from torchlens.printable import printable
+from torchlens.printable import aligned, printable
 from torchlens.quantities import Bytes
 from torchlens.version import VERSION
 
@@ -275,16 +275,14 @@ class Doctor:
         return f"<Doctor: {counts['pass']} pass, {counts['warn']} warn, {counts['fail']} fail>"
 
     def lines(self) -> Iterator[str]:
-        width = max(len(probe.name) for probe in self.probes)
         group = None
-        for probe in self.probes:
+        for probe, line in zip(self.probes, aligned([cells_of(probe) for probe in self.probes]), strict=True):
             if probe.group != group:
                 if group is not None:
                     yield ""
                 yield probe.group
                 group = probe.group
-            serves = f"  (for {probe.serves})" if probe.serves else ""
-            yield printable(f"  {probe.status:<4}  {probe.name:<{width}}  {probe.detail}{serves}")
+            yield f"  {line}"
         yield ""
         yield self.verdict
 
@@ -295,6 +293,12 @@ class Doctor:
         warned = [probe.name for probe in self.probes if probe.status == "warn"]
         lacks = f"; with less: {', '.join(warned)}" if warned else ""
         return printable(f"not healthy: {', '.join(failed)} failed{lacks}" if failed else f"healthy{lacks}")
+
+
+def cells_of(probe: Probe) -> tuple[str, str, str]:
+    """What a line says of it."""
+    serves = f"  (for {probe.serves})" if probe.serves else ""
+    return probe.status, probe.name, f"{probe.detail}{serves}"
 
 
 def doctor(path: str | os.PathLike[str] | None = None) -> Doctor:

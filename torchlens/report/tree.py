@@ -6,7 +6,7 @@ Gives  ``cost_tree``: rows with their amounts, as a table for a terminal, for ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,7 +16,7 @@ from projections.cost_parts import Amounts, Kind, Part, Tree
 from projections.cost_parts import cost_tree as parts_of
 from projections.executed_columns import BackwardState, Evidence
 from torchlens.errors import ConfigurationError
-from torchlens.printable import amount, printable
+from torchlens.printable import aligned, amount, cut, printable
 from torchlens.quantities import Bytes, Flops
 from torchlens.reading.tabular import frame_of
 from torchlens.reading.view import View
@@ -339,18 +339,11 @@ def lines(tree: CostTree) -> Iterator[str]:
     heads = [column.head for column in columns]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
     room = max(NARROWEST, WIDTH - sum(widths) - 2 * len(widths))
-    names = [cut(name_of(row, tree), room) for row in rows]
-    first = max(len("FLOPs by call"), *map(len, names))
-    yield line("FLOPs by call", heads, first, widths)
-    yield "-" * (first + sum(widths) + 2 * len(widths))
-    for name, texts in zip(names, cells, strict=True):
-        yield line(name, texts, first, widths)
-    yield "-" * (first + sum(widths) + 2 * len(widths))
+    named = [[cut(name_of(row, tree), room), *texts] for row, texts in zip(rows, cells, strict=True)]
+    head, *below = aligned([["FLOPs by call", *heads], *named], right=range(1, 1 + len(columns)))
+    rule = "-" * len(head)
+    yield from (head, rule, *below, rule)
     yield from notes(tree, left_out)
-
-
-def line(name: str, texts: Sequence[str], first: int, widths: Sequence[int]) -> str:
-    return "  ".join((name.ljust(first), *map(str.rjust, texts, widths)))
 
 
 def shown_rows(tree: CostTree) -> tuple[list[CostTreeRow], int]:
@@ -370,11 +363,6 @@ def name_of(row: CostTreeRow, tree: CostTree) -> str:
     if row.kind == "call" and row.class_name:
         label = f"{label} {row.class_name}"
     return "  " * min(row.depth, DEEPEST) + label
-
-
-def cut(text: str, width: int) -> str:
-    text = printable(text)
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def notes(tree: CostTree, left_out: int) -> Iterator[str]:

@@ -20,7 +20,7 @@ from journal.errors import JournalError
 from projections import CaptureTables, Table
 from projections.comparison import LABEL_FIELDS, same
 from torchlens import collector
-from torchlens.printable import amount, printable
+from torchlens.printable import amount, cut, printable
 from torchlens.reading.tabular import COLUMNS, frame_of
 
 if TYPE_CHECKING:
@@ -68,15 +68,14 @@ class Change:
         name = " ".join(filter(None, (self.table, self.record)))
         if self.field is None:
             return printable(f"{name} {self.how}")
-        return printable(f"{name}.{self.field}: {short(self.before)} -> {short(self.after)}")
+        return printable(f"{name}.{self.field}: {shown(self.before)} -> {shown(self.after)}")
 
     def __repr__(self) -> str:
         return f"<Change {self}>"
 
 
-def short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
+def shown(value: object) -> str:
+    return cut(repr(value), SHOWN)
 
 
 class Changes(Sequence[Change]):
