@@ -28,6 +28,8 @@ from projections.saved import charges, kept_by_row
 
 Kind: TypeAlias = Literal["root", "call", "remainder", "grad_fn", "unattributed"]
 
+Role: TypeAlias = Literal["owner", "subtotal", "remainder"]
+
 ROOT: Final = "self:1"
 OUTSIDE: Final = "::outside"
 UNATTRIBUTED: Final = "::unattributed"
@@ -75,6 +77,7 @@ class Part:
         part_id: Label of its first call, of its node, or what it is.
         label: The same for people.
         kind: What it is.
+        is_remainder: Whether it stands for what no call owns, or for several parts that are not shown.
         class_name: Of the module; None where it is no call.
         passes: Calls of its module in the whole capture; None where it is no call.
         folded: Calls that it stands for.
@@ -85,6 +88,7 @@ class Part:
     part_id: str
     label: str
     kind: Kind
+    is_remainder: bool = False
     class_name: str | None = None
     passes: int | None = None
     folded: int = 1
@@ -93,6 +97,13 @@ class Part:
     below: list[Part] = attrs.Factory(list["Part"])
     depth: int = 0
     parent_id: str | None = None
+
+    @property
+    def role(self) -> Role:
+        """Of what its amounts are: of one thing, of that and of parts below, or of what no call owns."""
+        if self.is_remainder:
+            return "remainder"
+        return "subtotal" if self.below else "owner"
 
 
 @attrs.frozen
@@ -129,7 +140,9 @@ def cost_tree(
         work = Work(forward)
         root = work.tree(fold_repeats=fold_repeats)
         if work.outside.ops or work.outside.backward:
-            root.below.append(Part(OUTSIDE, "(ops outside recorded calls)", "remainder", own=work.outside))
+            root.below.append(
+                Part(OUTSIDE, "(ops outside recorded calls)", "remainder", is_remainder=True, own=work.outside)
+            )
         if work.is_counted:
             root.below += backward_parts(forward)
         hidden = Amounts()
@@ -266,7 +279,7 @@ def backward_parts(forward: Forward) -> Iterable[Part]:
     loose = [row for number in range(forward.autograd.num_passes) for row in executed.unattributed(number)]
     if loose:
         label = "(backward under no recorded node)"
-        yield Part(UNATTRIBUTED, label, "unattributed", own=Amounts(backward=executed.flops(loose)))
+        yield Part(UNATTRIBUTED, label, "unattributed", is_remainder=True, own=Amounts(backward=executed.flops(loose)))
 
 
 # The shape ----------------------------------------------------------------------------------------------
@@ -329,7 +342,7 @@ def put_together(part: Part, gone: Sequence[Part], part_id: str, what: str, kind
         return
     every = [one for below in gone for one in in_order(below)]
     number = sum(one.folded for one in every)
-    made = Part(part_id, f"(+ {number} {what})", kind, folded=number)
+    made = Part(part_id, f"(+ {number} {what})", kind, is_remainder=True, folded=number)
     for below in gone:
         made.own.add(below.within)
     made.within = attrs.evolve(made.own)

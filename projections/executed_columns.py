@@ -158,17 +158,11 @@ def if_counted(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
 # -- recompute
 
 
-def saw_no_checkpoint(forward: Forward) -> bool:
-    """Whether it was witnessed to the end that nothing was checkpointed."""
-    count, flagged = len(forward.checkpoints.entered), checkpoint_witness.flags(forward)
-    return checkpoint_witness.verdict(count, flagged) == checkpoint_witness.NONE_OBSERVED
-
-
 @once
 def recomputed(forward: Forward, _whole: int) -> Sequence[int | None]:
     """By firing, the FLOPs of what ran a forward again; None where that is not known."""
     executed, why, passes = forward.executed, reasons(forward, 0), forward.autograd.fire_passes
-    if saw_no_checkpoint(forward):
+    if checkpoint_witness.saw_no_checkpoint(forward):
         return [0 if why[number] is None else None for number in passes]
     if not checkpoint_witness.saw_checkpointing(forward):
         return [None] * len(passes)

@@ -132,6 +132,20 @@ def test_every_code_is_named_by_a_test() -> None:
     assert sorted(set(CODES) - named) == []
 
 
+def test_a_refused_option_is_told_as_the_argument() -> None:
+    """One name for one fact, wherever the code is raised; where a function stands between, it takes that name."""
+    told: list[tuple[str, str]] = []
+    for name in PACKAGES:
+        for path in sorted((ROOT / name).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                facts = {keyword.arg: keyword.value for keyword in getattr(node, "keywords", ())}
+                code = facts.get("code")
+                if isinstance(code, ast.Constant) and code.value == "option_value_invalid":
+                    told += [(path.name, fact) for fact in facts if fact not in (None, "code", "problem", "remedy")]
+    assert len(told) > 2
+    assert {fact for _, fact in told} == {"argument"}, told
+
+
 def test_codes_are_words_and_stand_in_order() -> None:
     assert list(CODES) == sorted(CODES)
     assert all(re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)+", code) for code in CODES)

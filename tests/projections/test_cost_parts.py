@@ -83,6 +83,9 @@ def test_a_view_is_a_tree_of_so_many_levels_and_calls(events: list[Event], view:
         calls = [one for one in below(tree, part) if one.kind == "call"]
         assert view["top_k"] is None or len(calls) <= view["top_k"]
     gone = [part for part in tree.parts if part.part_id.endswith(("::depth", "::rest", "::grad_fns"))]
+    for part in tree.parts:
+        is_rest = part in gone or part.kind in ("remainder", "unattributed")
+        assert part.role == ("remainder" if is_rest else "subtotal" if below(tree, part) else "owner")
     assert tree.hidden == added(part.own for part in gone)
     if view["top_k"] is view["max_depth"] is None:
         assert not gone
@@ -151,6 +154,7 @@ def test_backward_work_is_its_ops_and_what_has_no_op_has_a_row_of_its_own() -> N
     tables = passes.tables()
     tree = cost_tree(tables.forward)
     assert tree.is_counted
+    assert [part.role for part in tree.parts] == ["subtotal", "owner", "owner", "remainder"]
     assert [(part.part_id, part.kind, part.own.backward) for part in tree.parts] == [
         ("self:1", "root", 0),
         ("a:1", "call", 700),

@@ -119,6 +119,11 @@ def test_what_is_no_trace_is_refused(what: Any) -> None:
     with pytest.raises(ConfigurationError) as refused:
         backward_status(what)
     assert refused.value.code == "backward_status_type_invalid"
+    with pytest.raises(ConfigurationError) as of_tree:
+        cost_tree(what)
+    assert of_tree.value.code == "cost_tree_type_invalid"
+    assert of_tree.value.remedy == refused.value.remedy
+    assert [one.value.fields["received_type"] for one in (refused, of_tree)] == [type(what).__name__] * 2
 
 
 def test_many_passes_are_shown_in_part() -> None:

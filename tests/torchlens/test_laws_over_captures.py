@@ -350,8 +350,12 @@ def test_a_moment_is_asked_for_by_a_number_of_events() -> None:
     assert trace.as_of(head).counts["ops"] == len(trace.ops)
     assert trace.as_of(0).counts["ops"] == 0
     assert repr(trace.as_of(0)) == "<Moment after 0 events: 0 ops, 0 module calls running>"
-    for odd in (-1, head + 1, 1.5, "3", None, True):
+    for beyond in (-1, head + 1):
         with pytest.raises(tl.errors.IndexOutOfRange) as refused:
-            trace.as_of(odd)  # type: ignore[arg-type]  # refused
+            trace.as_of(beyond)
         assert refused.value.code == "event_out_of_range"
+    for odd in (1.5, "3", None, True):
+        with pytest.raises(tl.errors.ConfigurationError) as misunderstood:
+            trace.as_of(odd)  # type: ignore[arg-type]  # refused
+        assert misunderstood.value.code == "event_count_type_invalid"
     trace.cleanup()

@@ -573,9 +573,9 @@ def test_options_that_a_scope_has_no_use_for_are_refused() -> None:
         ({"loss_fn": 3}, "option_value_invalid"),
         ({"validate_layer_grads": "yes"}, "option_value_invalid"),
         ({"random_seed": -1}, "random_seed_invalid"),
-        ({"loss_fn": lambda output: output}, "loss_type_invalid"),
-        ({"loss_fn": lambda output: 3}, "loss_type_invalid"),
-        ({"loss_fn": lambda output: torch.complex(output.sum(), output.sum())}, "loss_type_invalid"),
+        ({"loss_fn": lambda output: output}, "loss_fn_result_invalid"),
+        ({"loss_fn": lambda output: 3}, "loss_fn_result_invalid"),
+        ({"loss_fn": lambda output: torch.complex(output.sum(), output.sum())}, "loss_fn_result_invalid"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], code: str) -> None:

@@ -162,7 +162,7 @@ class JournalView:
                         code="option_value_invalid",
                         problem=f"keep_last={keep_last!r} keeps nothing",
                         remedy="keep at least one capture",
-                        option="keep_last",
+                        argument="keep_last",
                     )
                 kept |= {info.stream for info in self.capture_streams[-keep_last:]}
             kept |= {info.stream for info in self.streams if info.opened.kind == "read" and info.opened.parent in kept}

@@ -23,6 +23,7 @@ from projections.selector import label
 from projections.vocabulary import ROOT
 from torchlens import collector
 from torchlens.errors import (
+    ConfigurationError,
     IndexOutOfRange,
     LookupRefused,
     PayloadUnavailableError,
@@ -664,10 +665,18 @@ class Trace(View):
             event: How many events are taken into account: 0 is before the first one, and all of them is now.
 
         Raises:
+            ConfigurationError: ``event_count_type_invalid``.
             IndexOutOfRange: ``event_out_of_range``, when the stream has not as many.
         """
         head = self.tables.head
-        if type(event) is not int or not 0 <= event <= head:
+        if type(event) is not int:
+            raise ConfigurationError(
+                code="event_count_type_invalid",
+                problem=f"{event!r} is no number of events",
+                remedy=f"ask for a whole number from 0 to {head}",
+                received_type=type(event).__name__,
+            )
+        if not 0 <= event <= head:
             raise IndexOutOfRange(
                 code="event_out_of_range",
                 problem=f"{event!r} is no number of events of this capture, which has {head}",

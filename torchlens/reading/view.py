@@ -29,7 +29,7 @@ from torchlens.errors import (
 from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
-__all__ = ["LiveBackwards", "LiveTensors", "View", "no_loss", "not_saved", "statistics_only"]
+__all__ = ["LiveBackwards", "LiveTensors", "View", "no_loss", "not_saved", "require_trace", "statistics_only"]
 
 
 class LiveTensors(Protocol):
@@ -461,6 +461,17 @@ def statistics_only(of: str) -> PayloadUnavailableError:
         remedy="read .stats, or capture again with save= and save_grads= that name it without tl.stats_only()",
         label=of,
     )
+
+
+def require_trace(given: object, code: str, asked: str) -> None:
+    """Refuse what is no trace, where one is needed for what was ``asked``."""
+    if not isinstance(given, View):
+        raise ConfigurationError(
+            code=code,
+            problem=f"{asked} of {type(given).__name__!r} was asked for",
+            remedy="give a Trace; a Recording becomes one by .to_trace()",
+            received_type=type(given).__name__,
+        )
 
 
 def no_loss() -> ConfigurationError:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from projections.executed_columns import BackwardState, Evidence
-from torchlens.errors import ConfigurationError
 from torchlens.printable import aligned, amount, printable
 from torchlens.quantities import Flops
 from torchlens.reading.backward import BackwardPass
 from torchlens.reading.executed import BackwardFlopsAttribution, attribution_of
 from torchlens.reading.tabular import frame_of
-from torchlens.reading.view import View
+from torchlens.reading.view import View, require_trace
 
 if TYPE_CHECKING:
     import pandas
@@ -145,13 +144,7 @@ def backward_status(trace: View) -> BackwardStatus:
         >>> tl.report.backward_status(trace).executed_flops
         Flops('240 FLOPs')
     """
-    if not isinstance(trace, View):
-        raise ConfigurationError(
-            code="backward_status_type_invalid",
-            problem=f"the backward status of {type(trace).__name__!r} was asked for",
-            remedy="give a Trace; a Recording becomes one by .to_trace()",
-            received_type=type(trace).__name__,
-        )
+    require_trace(trace, "backward_status_type_invalid", "the backward status")
     fact, passes = trace.tables.fact, trace.table("backward_passes")
     accounts = (attribution_of(trace, number) for number in range(len(passes)))
     return BackwardStatus(

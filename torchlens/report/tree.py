@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from projections.cost_parts import Amounts, Kind, Part, Tree
+from projections.cost_parts import Amounts, Kind, Part, Role, Tree
 from projections.cost_parts import cost_tree as parts_of
 from projections.executed_columns import BackwardState, Evidence
 from torchlens.errors import ConfigurationError
 from torchlens.printable import aligned, amount, cut, printable
 from torchlens.quantities import Bytes, Flops
 from torchlens.reading.tabular import frame_of
-from torchlens.reading.view import View
+from torchlens.reading.view import View, require_trace
 
 if TYPE_CHECKING:
     import pandas
@@ -71,7 +71,7 @@ class CostTreeRow:
     row_id: str
     label: str
     kind: Kind
-    role: Literal["owner", "subtotal", "remainder"]
+    role: Role
     class_name: str | None
     depth: int
     parent_id: str | None
@@ -204,12 +204,7 @@ def cost_tree(
         >>> [(row.label, row.self_flops) for row in tl.report.cost_tree(trace)]
         [('Sequential', Flops('0 FLOPs')), ('0:1', Flops('270 FLOPs')), ('1:1', Flops('30 FLOPs'))]
     """
-    if not isinstance(trace, View):
-        raise ConfigurationError(
-            code="cost_tree_type_invalid",
-            problem=f"a cost tree of {type(trace).__name__!r} was asked for",
-            remedy="give a Trace; a Recording becomes one by .to_trace()",
-        )
+    require_trace(trace, "cost_tree_type_invalid", "a cost tree")
     if top_k is not None and (type(top_k) is not int or top_k < 1):
         raise ConfigurationError(
             code="cost_tree_top_k_invalid",
@@ -245,14 +240,11 @@ def cost_tree(
 
 
 def row_of(tree: Tree, part: Part) -> CostTreeRow:
-    role: Literal["owner", "subtotal", "remainder"] = "subtotal" if part.below else "owner"
-    if part.kind in ("remainder", "unattributed") or part.part_id.endswith("::grad_fns"):
-        role = "remainder"
     return CostTreeRow(
         row_id=part.part_id,
         label=part.label,
         kind=part.kind,
-        role=role,
+        role=part.role,
         class_name=part.class_name,
         depth=part.depth,
         parent_id=part.parent_id,

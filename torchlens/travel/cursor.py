@@ -404,7 +404,7 @@ def time_travel(trace_or_path: Trace | str | os.PathLike[str], capture: int | st
                 code="option_value_invalid",
                 problem=f"capture={capture!r} chooses among the captures of a journal, and a trace is one",
                 remedy="leave capture= out, or give the path of the journal",
-                option="capture",
+                argument="capture",
             )
         trace_or_path.require_open()
         return Cursor(trace_or_path.whole if isinstance(trace_or_path, PastTrace) else trace_or_path)

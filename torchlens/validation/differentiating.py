@@ -151,7 +151,7 @@ class Runs:
         """The loss of what a model returned; None where it can not be differentiated.
 
         Raises:
-            ConfigurationError: ``loss_type_invalid``, for something else than one real number.
+            ConfigurationError: ``loss_fn_result_invalid``, for something else than one real number.
         """
         made = weighted(output) if self.loss_of is None else self.loss_of(output)
         if made is None and self.loss_of is None:
@@ -160,7 +160,7 @@ class Runs:
             what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
             kind = f" and dtype {made.dtype}" if isinstance(made, Tensor) else ""
             raise ConfigurationError(
-                code="loss_type_invalid",
+                code="loss_fn_result_invalid",
                 problem=f"loss_fn= gave {what}{kind}, and a backward begins at one real number",
                 remedy="return the loss as a tensor with one element, as loss.sum() is",
                 received_type=type(made).__name__,

@@ -176,7 +176,7 @@ def report(
 
     Raises:
         ConfigurationError: ``validation_scope_unknown``; ``option_not_available`` for a scope that comes later;
-            ``validation_option_conflict`` for an option that the scope has no use for; ``loss_type_invalid``;
+            ``validation_option_conflict`` for an option that the scope has no use for; ``loss_fn_result_invalid``;
             ``validation_model_uninitialized`` for a lazy module that has not run; and what ``tl.trace`` raises. What
             the model or ``loss_fn`` raises without recording is raised as it is.
     """
