@@ -90,7 +90,9 @@ def test_a_moment_of_a_pass_is_the_same_from_any_snapshot(events: list[Event], c
 def forward_of(tables: CaptureTables) -> str:
     """Digest of all columns that tell nothing of gradients."""
     encoder = Encoder(tables)
-    told = re.compile(r"grad(?!_slot|_fn_class|_fn_object)|increment|backward(?!_hooks)|checkpoint")
+    told = re.compile(
+        r"grad(?!_slot|_fn_class|_fn_object)|increment|backward(?!_hooks)|checkpoint|executed|recompute|uncounted"
+    )
     made: list[Any] = []
     for name in ("ops", "layers", "modules", "module_calls", "params", "buffers", "orphans", "capture"):
         summary = encoder.table(tables.table(name)).summary
