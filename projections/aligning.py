@@ -16,13 +16,12 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from projections.build import CaptureTables
+from projections.graph import NOWHERE
 
 __all__ = ["Aligned", "aligned"]
 
 MOST: Final = 500
 """Insertions and removals that are looked for in one sequence."""
-
-NOWHERE: Final = -1
 
 
 class Aligned(NamedTuple):

@@ -34,10 +34,9 @@ from journal.events import (
 )
 from projections.errors import contradictory
 from projections.fold import Fold
+from projections.graph import NOWHERE
 from projections.retention import plain_figures, plain_ref
 from projections.split import Moves, appended, first_of, moves, overwritten
-
-NOWHERE: Final = -1
 
 PASS_WIDTH: Final = 4
 """Numbers per pass: its event, the time of that, the pass around it, how many are around that."""

@@ -14,9 +14,8 @@ import attrs
 from journal.events import CheckpointEntered, CheckpointLeft, CheckpointUnpacked, CheckpointUnwitnessed
 from projections.errors import contradictory
 from projections.fold import Fold
+from projections.graph import NOWHERE
 from projections.split import appended
-
-NOWHERE: Final = -1
 
 
 @attrs.define(slots=True)

@@ -21,9 +21,10 @@ from operator import le
 from typing import Final, NamedTuple
 
 from journal.events import MakersSeen, PassOpened
-from projections.backward import FIRE_WIDTH, NODE_WIDTH, NOWHERE, PASS_WIDTH, Backward
+from projections.backward import FIRE_WIDTH, NODE_WIDTH, PASS_WIDTH, Backward
 from projections.details import field
 from projections.fold import Source
+from projections.graph import NOWHERE
 from projections.rows import pairs
 
 CREATE_GRAPH: Final = field(PassOpened, "create_graph")

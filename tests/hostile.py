@@ -32,10 +32,10 @@ from tests.golden import GOLDEN, payloads, portable
 from torchlens.cli import main
 from torchlens.codes import CODES
 from torchlens.journals.journal_view import open_journal
+from torchlens.questions.differing import first_difference
 from torchlens.reading.facade import Trace
 from torchlens.reading.fields import Record
 from torchlens.report import backward_status
-from torchlens.travel.differing import first_difference
 
 Payloads: TypeAlias = "Sequence[bytes | None]"
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from torchlens.journals.reprojection import Reprojection, reproject
     from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, stats_only, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
+    from torchlens.questions.differing import first_difference
     from torchlens.reading.facade import Trace
     from torchlens.reading.failed import TraceCaptureError, TraceJournalError
     from torchlens.reading.recording import RecordedActivation, Recording
     from torchlens.reading.selection import Selection
     from torchlens.tracing.extraction import extract, pluck
     from torchlens.travel.cursor import Cursor, time_travel
-    from torchlens.travel.differing import first_difference
     from torchlens.validation.validating import validate
     from torchlens.version import VERSION as __version__
 
@@ -115,7 +115,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),
     "extract": ("torchlens.tracing.extraction", "extract"),
-    "first_difference": ("torchlens.travel.differing", "first_difference"),
+    "first_difference": ("torchlens.questions.differing", "first_difference"),
     "followed_by": ("projections.nearby", "followed_by"),
     "func": ("projections.selector", "func"),
     "grad": ("projections.selector", "grad"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from projections.aligning import common
 from torchlens.errors import ConfigurationError
-from torchlens.travel.differing import Difference
+from torchlens.questions.difference_answer import FirstDifference
 
 
 class Stack(nn.Module):
@@ -46,10 +48,14 @@ def captured(model: nn.Module, x: Tensor = X, **asked: Any) -> tl.Trace:
     return tl.trace(model, x, **asked)
 
 
-def difference(a: Any, b: Any, **asked: Any) -> Difference:
+def difference(a: Any, b: Any, **asked: Any) -> FirstDifference:
     found = tl.first_difference(a, b, **asked)
-    assert found is not None
+    assert bool(found) is (found.verdict in ("first", "first_seen")) is (found.kind is not None)
     return found
+
+
+def verdict(a: Any, b: Any, **asked: Any) -> str:
+    return difference(a, b, **asked).verdict
 
 
 def changed(block: int, by: float = 1e-2) -> Stack:
@@ -63,10 +69,10 @@ def changed(block: int, by: float = 1e-2) -> Stack:
 def test_equal_captures_have_no_difference(save: Any) -> None:
     options = tl.CaptureOptions(save_grads=True if save is None else save)
     pair = [captured(a_stack(), save=save, capture=options) for _ in range(2)]
-    assert tl.first_difference(*pair) is None
+    assert verdict(*pair) == "clean"
     for trace in pair:
         trace.backward(trace.output)
-    assert tl.first_difference(*pair, rtol=0, atol=0) is None
+    assert verdict(*pair, rtol=0, atol=0) == "clean"
 
 
 @pytest.mark.parametrize("block", [0, 1, 2])
@@ -139,7 +145,7 @@ def test_a_run_in_bfloat16_is_compared_with_one_in_float32() -> None:
     found = difference(exact, rough)
     assert found.kind == "payload"
     assert found.ops[0].dtypes == ("float32", "bfloat16")
-    assert tl.first_difference(exact, rough, rtol=0.1, atol=0.1) is None
+    assert verdict(exact, rough, rtol=0.1, atol=0.1) == "clean"
 
 
 def test_a_gradient_that_differs_is_told_with_its_pass() -> None:
@@ -173,7 +179,7 @@ def test_a_gradient_that_differs_is_told_with_its_pass() -> None:
 
 def test_what_is_not_finite_on_one_side_alone_is_an_infinite_error() -> None:
     x = torch.tensor([1.0, math.nan, math.inf])
-    assert tl.first_difference(captured(nn.Identity(), x), captured(nn.Identity(), x.clone())) is None
+    assert verdict(captured(nn.Identity(), x), captured(nn.Identity(), x.clone())) == "clean"
     found = difference(captured(nn.Identity(), x), captured(nn.Identity(), torch.tensor([1.0, math.nan, 2.0])))
     assert found.first is not None
     assert found.first.error == math.inf
@@ -183,10 +189,14 @@ def test_what_is_not_finite_on_one_side_alone_is_an_infinite_error() -> None:
 def test_what_a_side_kept_nothing_of_is_not_said_to_be_the_same() -> None:
     found = difference(captured(a_stack()), captured(a_stack(), save=tl.func("linear")))
     assert not found
-    assert len(found.not_compared) > 3
+    assert found.verdict == "clean_as_seen"
+    assert len(found.unexamined) > 3
+    assert difference(captured(a_stack()), captured(a_stack(), save="none")).verdict == "not_checked"
     assert "not compared" in str(found)
     seen = difference(captured(a_stack()), captured(changed(0), save=tl.label("tanh_3_6")))
-    assert (seen.kind, seen.label) == ("payload", "tanh_3_6")
+    assert (seen.kind, seen.label, seen.verdict) == ("payload", "tanh_3_6", "first_seen")
+    assert seen.unexamined[0] == "input_1"
+    assert "tanh_3_6" not in seen.unexamined
     assert seen.first is not None
     assert seen.first.added is None
     mixed = difference(captured(a_stack()), captured(changed(1), save=tl.stats_only()))
@@ -206,7 +216,36 @@ def test_journals_and_captures_in_one_are_compared(tmp_path: Path) -> None:
     ]
     assert {(each.kind, each.label, each.module) for each in found} == {("payload", "linear_2_3", "blocks.1.0:1")}
     assert len({str(each) for each in found}) == 1
-    assert tl.first_difference((both, 0), tmp_path / "first", rtol=0, atol=0) is None
+    assert verdict((both, 0), tmp_path / "first", rtol=0, atol=0) == "clean"
+
+
+def test_without_torch_statistics_are_compared_and_payloads_are_refused(tmp_path: Path) -> None:
+    for name, save in (("payloads", None), ("statistics", tl.stats_only())):
+        captured(a_stack(), save=save, journal=tmp_path / name, name="first").cleanup()
+        captured(changed(1), save=save, journal=tmp_path / name, name="second").cleanup()
+    code = (
+        "import sys; sys.modules['torch'] = None; import torchlens as tl\n"
+        "folder, pair = sys.argv[1], ('first', 'second')\n"
+        "found = tl.first_difference(*((folder + '/statistics', each) for each in pair))\n"
+        "assert (found.verdict, found.kind, found.label) == ('first', 'statistics', 'linear_2_3'), found\n"
+        "for name in ('payloads', 'statistics'):\n"
+        "    try:\n"
+        "        tl.first_difference((folder + '/' + name, 'first'), (folder + '/payloads', 'second'))\n"
+        "    except tl.TorchLensError as exc:\n"
+        "        print(exc.code)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, check=True, text=True)
+    assert ran.stdout.split() == ["torch_not_installed"] * 2
+
+
+def test_a_gradient_that_one_side_kept_alone_is_not_compared() -> None:
+    pair = [captured(a_stack(), capture=tl.CaptureOptions(save_grads=save)) for save in (True, tl.func("linear"))]
+    for trace in pair:
+        trace.backward(trace.output)
+    found = difference(*pair)
+    assert found.verdict == "clean_as_seen"
+    assert "gradient of tanh_1_2 in backward pass 1" in found.unexamined
+    assert "gradient of linear_1_1 in backward pass 1" not in found.unexamined
 
 
 def test_a_data_frame_has_a_row_for_each_pair() -> None:

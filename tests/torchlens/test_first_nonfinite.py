@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.errors import ConfigurationError
-from torchlens.travel.nonfinite import FirstNonfinite
+from torchlens.questions.nonfinite_answer import FirstNonfinite
 
 
 class Block(nn.Module):
@@ -116,7 +116,7 @@ def test_a_fault_in_the_forward_is_found_where_it_was_planted(name: str, save: A
     assert found.place is not None
     assert Path(found.place.file).name == Path(__file__).name
     assert label in str(found)
-    earlier = [op for op in trace.ops if op.read("event") < (found.event or 0)]
+    earlier = [op for op in trace.ops if op.read("event") < (found.at or 0)]
     bad = [op.label for op in earlier if op.stats.num_nan or (sort == "nonfinite" and op.stats.num_inf)]
     assert not bad
 
@@ -148,7 +148,7 @@ def test_a_fault_in_the_backward_is_found_where_it_was_planted(name: str, grads:
     assert found.origin == "made"
     assert found.place is not None
     assert Path(found.place.file).name == Path(__file__).name
-    gradients = [each for each in trace.autograd.gradients if each.read("event") < (found.event or 0)]
+    gradients = [each for each in trace.autograd.gradients if each.read("event") < (found.at or 0)]
     assert all(each.stats.is_finite for each in gradients if each.is_saved or each.has_stored_stats)
 
 
@@ -159,7 +159,7 @@ def test_a_gradient_that_grows_at_each_step_is_found_at_the_step_that_overflows(
     assert found.kind == "gradient"
     gradients = sorted(trace.autograd.gradients, key=lambda each: each.read("event"))
     first = next(each for each in gradients if not each.stats.is_finite)
-    assert found.event == first.read("event")
+    assert found.at == first.read("event")
     assert found.label == first.read("owner")
     assert ":" in str(found.label) or found.label == "weight"
 
@@ -209,11 +209,11 @@ def test_another_process_finds_the_same_in_the_journal(save: str, tmp_path: Path
         trace.cleanup()
         code = (
             "import json, sys, torchlens as tl; f = tl.load(sys.argv[1]).first_nonfinite();"
-            "told = [f.event, f.label, f.kind, f.origin, f.verdict, f.num_nan, f.num_inf, f.made_by, str(f)];"
+            "told = [f.at, f.label, f.kind, f.origin, f.verdict, f.num_nan, f.num_inf, f.made_by, str(f)];"
             "print(json.dumps(told))"
         )
         ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, check=True)
-        told = [here.event, here.label, here.kind, here.origin, here.verdict, here.num_nan, here.num_inf]
+        told = [here.at, here.label, here.kind, here.origin, here.verdict, here.num_nan, here.num_inf]
         assert json.loads(ran.stdout) == [*told, list(here.made_by), str(here)]
 
 
@@ -228,7 +228,7 @@ def test_what_was_not_kept_before_it_is_named() -> None:
 def test_a_capture_that_is_finite_says_so_and_is_false() -> None:
     clean = tl.trace(Block(lambda x: x), torch.randn(3, 4)).first_nonfinite()
     assert not clean
-    assert (clean.verdict, clean.event, clean.unexamined) == ("clean", None, ())
+    assert (clean.verdict, clean.at, clean.unexamined) == ("clean", None, ())
     partly = tl.trace(Block(lambda x: x), torch.randn(3, 4), save=tl.func("linear")).first_nonfinite()
     assert partly.verdict == "clean_as_seen"
     nothing = tl.trace(Block(lambda x: x), torch.randn(3, 4), save="none").first_nonfinite()
@@ -251,7 +251,7 @@ def test_where_a_nan_ended_the_forward_it_is_the_one() -> None:
     assert found.kind == "activation"
 
 
-def test_what_is_neither_sort_is_refused() -> None:
+def test_what_is_neither_kind_is_refused() -> None:
     with pytest.raises(ConfigurationError) as refused:
         tl.trace(nn.ReLU(), torch.ones(1)).first_nonfinite("inf")  # type: ignore[arg-type]
     assert refused.value.code == "option_value_invalid"
@@ -305,7 +305,7 @@ def test_a_value_planted_at_any_op_of_a_chain_is_found_there(
     trace = tl.trace(forward, torch.linspace(-1, 1, 4), save=tl.stats_only() if measured else None)
     found = found_in(trace)
     (planted,) = [op for op in trace.ops if op.func_name == "where"]
-    assert (found.label, found.event) == (planted.label, planted.read("event"))
+    assert (found.label, found.at) == (planted.label, planted.read("event"))
     assert found.num_nan == math.isnan(value)
     assert found.num_inf == math.isinf(value)
     assert found.origin == "made"

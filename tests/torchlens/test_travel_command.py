@@ -139,7 +139,7 @@ def test_a_script_goes_to_the_first_infinity_and_tells_why(
     assert re.search(r"op_executed +log_1_5", said[0])
     assert "first not finite: activation of log_1_5" in said[1]
     assert any(line.startswith("--->") and "torch.log(" in line for line in said)
-    assert any("log_1_5: 6 infinite of 6 elements" in line for line in said)
+    assert any("log_1_5: 6 infinite, of 6 elements" in line for line in said)
 
 
 def test_the_script_of_the_documentation_runs(
@@ -149,7 +149,7 @@ def test_the_script_of_the_documentation_runs(
     monkeypatch.setattr(sys, "stdin", io.StringIO(script))
     said = printed(capsys, "travel", journal, "--script", "-")
     assert "linear_2_3" in said
-    assert "log_1_5: 6 infinite of 6 elements" in said
+    assert "log_1_5: 6 infinite, of 6 elements" in said
 
 
 def test_each_move_says_where_the_cursor_stands(session: Session) -> None:
@@ -257,7 +257,8 @@ def test_a_screen_needs_a_terminal_and_textual(
     assert "travel_script_unreadable" in capsys.readouterr().err
     for stream in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
-    monkeypatch.setitem(sys.modules, "textual", None)
+    for name in ("textual", *(name for name in sys.modules if name.startswith("textual."))):
+        monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torchlens.debugger.screen", raising=False)
     assert main(["travel", str(journal)]) == 1
     assert "textual_not_installed" in capsys.readouterr().err

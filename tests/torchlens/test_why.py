@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.errors import AmbiguousReadError, ConfigurationError, LookupRefused
-from torchlens.travel.chain import Chain
+from torchlens.questions.chain import Chain
 
 
 class Forked(nn.Module):
@@ -61,9 +61,12 @@ def test_the_chain_of_a_value_leads_back_to_the_inputs_through_writes_in_place()
     assert {"buffer"} == {link.kind for link in chain if link.label.startswith("buffer")}
     assert chain.modules == ("norm:1", "right:1", "left:1")
     assert not any("aside" in str(link) for link in chain)
-    assert [link.event for link in chain] == sorted((link.event for link in chain), reverse=True)
-    assert by_label["linear_1_1"].place is not None
-    assert by_label["linear_1_1"].place.startswith(Path(__file__).name)
+    assert [link.at for link in chain] == sorted((link.at for link in chain), reverse=True)
+    place = by_label["linear_1_1"].place
+    assert place is not None
+    assert place.brief.startswith(f"{Path(__file__).name}:")
+    assert place.call_line == "left = self.left(x)"
+    assert place.brief in str(chain)
 
 
 def test_the_chain_of_a_gradient_leads_back_to_the_loss() -> None:
@@ -113,7 +116,7 @@ def test_a_data_frame_has_a_row_for_each_event() -> None:
     chain = differentiated().why(-1)
     frame = chain.to_pandas()
     assert list(frame["label"]) == [link.label for link in chain]
-    assert list(frame.columns)[:3] == ["event", "kind", "label"]
+    assert list(frame.columns)[:3] == ["at", "kind", "label"]
 
 
 @pytest.mark.parametrize("what", ["diamonds", "line"])

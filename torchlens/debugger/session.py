@@ -90,8 +90,8 @@ class Session:
     def first_nonfinite(self, rest: str) -> Iterator[str]:
         nothing_behind(rest, "first_nonfinite")
         found = self.cursor.first_nonfinite()
-        if found.event is not None:
-            self.cursor.seek(found.event)
+        if found.at is not None:
+            self.cursor.seek(found.at)
             yield from self.position()
         yield from str(found).split("\n")
 

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from journal import JournalError
 from projections.errors import over_events
 from projections.forward import Forward
 from projections.graph import IDENTITY, OUTPUT
 from projections.retention import plain_ref
-from torchlens.errors import PayloadUnavailableError
-from torchlens.reading.view import View, no_torch
+from torchlens.reading.view import View, if_there, no_torch
 
 __all__ = ["Extents"]
 
@@ -60,10 +58,7 @@ class Extents:
             return None
         ref = plain_ref(ref)
         handles = self.view.handles
-        try:
-            held = None if handles is None else handles.tensor(value)
-        except PayloadUnavailableError:  # overwritten since
-            held = None
+        held = None if handles is None else if_there(lambda: handles.tensor(value))  # None: overwritten since
         if held is not None:
             return self.measuring.extent_of(held)
         return self.of_stored(value, ref, dtype, tuple(shape))
@@ -72,18 +67,16 @@ class Extents:
         """Of stored bytes, which are read once for all values that lie in them."""
         from torchlens.tensors import from_payload  # for cost: records are read without torch
 
-        try:
+        def taken() -> Any:
             with over_events():
                 data = self.view.journal.payload(self.view.stream, ref[0])
                 found = self.measuring.extent_of(from_payload(data, dtype, shape, *ref[1:]))
                 for other, (_, *place), kind, sizes in self.shared.pop(ref[0], ()):
                     if other != value:
                         self.ahead[other] = self.measuring.extent_of(from_payload(data, kind, sizes, *place))
-        except (PayloadUnavailableError, JournalError) as exc:
-            if exc.code == "events_contradictory":
-                raise
-            return None  # not stored, lost, or damaged
-        return found
+                return found
+
+        return if_there(taken)
 
     def of_gradient(self, gradient: int) -> Any:
         """Of an observed gradient."""
@@ -96,12 +89,7 @@ class Extents:
 
     def of_kept(self, kept: Any) -> Any:
         """Of an argument or a gradient that was kept beside a call."""
-        try:
-            return self.measuring.extent_of(self.view.kept(kept))
-        except (PayloadUnavailableError, JournalError) as exc:
-            if exc.code == "events_contradictory":
-                raise
-            return None
+        return if_there(lambda: self.measuring.extent_of(self.view.kept(kept)))
 
     def of_figures(self, figures: Any) -> Any:
         """Of statistics that were kept."""

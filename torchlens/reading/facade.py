@@ -84,8 +84,8 @@ from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_cop
 if TYPE_CHECKING:
     import pandas
 
-    from torchlens.travel.chain import Chain
-    from torchlens.travel.nonfinite import FirstNonfinite, Sort
+    from torchlens.questions.chain import Chain
+    from torchlens.questions.nonfinite_answer import FirstNonfinite, Nonfinite
 
 __all__ = ["MISSING", "CaptureOutcome", "Trace"]
 
@@ -707,21 +707,21 @@ class Trace(View):
                 gradient or firing of another pass; and what ``trace[...]`` raises for a key.
             AmbiguousReadError: ``why_subject_ambiguous``; ``gradient_pass_ambiguous``.
         """
-        from torchlens.travel.chain import why  # for cost
+        from torchlens.questions.chain import why  # for cost
 
         self.require_open()
         if bwd is not None:
             self.autograd.backward_passes.in_pass(bwd)
         return why(self, site, bwd=bwd)
 
-    def first_nonfinite(self, sort: Sort = "nonfinite") -> FirstNonfinite:
+    def first_nonfinite(self, kind: Nonfinite = "nonfinite") -> FirstNonfinite:
         """The first tensor that holds NaN or infinity, forward and backward, in the order in which things happened.
 
         Everything that was kept is looked at, once each, until one is found: activations, arguments, gradients, or the
         statistics that ``tl.stats_only()`` kept of them. What was not kept and came before is named in the answer.
 
         Args:
-            sort: ``"nan"`` passes over infinities, which masks are often made of.
+            kind: ``"nan"`` passes over infinities, which masks are often made of.
 
         Returns:
             What it is and holds, what it was made from and how far that reaches, and where; false where none was found.
@@ -730,10 +730,10 @@ class Trace(View):
             PayloadUnavailableError: ``torch_not_installed``, where there are payloads to read.
             ConfigurationError: ``option_value_invalid``.
         """
-        from torchlens.travel.nonfinite import first_nonfinite  # for cost
+        from torchlens.questions.nonfinite import first_nonfinite  # for cost
 
         self.require_open()
-        return first_nonfinite(self, sort)
+        return first_nonfinite(self, kind)
 
     def summary(self, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
         """The module tree with calls, shapes and parameters, and totals, as text.

@@ -17,7 +17,7 @@ from projections.errors import over_events
 from projections.sites import FRAME
 from torchlens.reading.view import View
 
-__all__ = ["FuncCallLocation", "innermost_own", "location_of", "place_in_model"]
+__all__ = ["FuncCallLocation", "innermost_own", "location_of", "place_in_model", "place_of_op"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,8 @@ LINES: Final = 7
 """Lines on either side of a call, unless the capture was asked for more or fewer."""
 
 MARK: Final = "---> "
+
+BACKSLASH: Final = "\\"
 
 
 @attrs.frozen
@@ -109,6 +111,11 @@ class FuncCallLocation:
         first = max(0, at - count)
         return lines[first : at + count + 1], at - first
 
+    @property
+    def brief(self) -> str:
+        """File and line, without folders: "model.py:17"."""
+        return f"{self.file.replace(BACKSLASH, '/').rpartition('/')[2]}:{self.line_number}"
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line_number} in {self.func_qualname}"
 
@@ -126,12 +133,18 @@ def innermost_own(places: Sequence[T], file: Callable[[T], str]) -> T | None:
     return places[-1] if places else None
 
 
-def place_in_model(view: View, row: int) -> str | None:
-    """File and line at which an op was called; None for row -1, and where its place is not known."""
-    frames = view.tables.ops.value("code_context", row) if row >= 0 else ()
+def place_of_op(view: View, row: int, table: str = "ops") -> FuncCallLocation | None:
+    """The line of the user's at which an op was called; None for row -1, and where its place is not known."""
+    frames = view.table(table).value("code_context", row) if row >= 0 else ()
     with over_events():
         frame = innermost_own(frames, lambda frame: frame[0])
-        return None if frame is None else f"{PurePath(frame[0]).name}:{frame[1]}"
+        return None if frame is None else location_of(view, frame)
+
+
+def place_in_model(view: View, row: int) -> str | None:
+    """The same in brief, "model.py:17"."""
+    place = place_of_op(view, row)
+    return None if place is None else place.brief
 
 
 def is_installed(file: str) -> bool:

@@ -13,9 +13,10 @@ import attrs
 
 from projections.errors import over_events
 from torchlens.errors import PayloadUnavailableError
+from torchlens.printable import amount
 from torchlens.reading.view import View, no_torch
 
-__all__ = ["Statistics", "statistics_of", "statistics_of_gradient"]
+__all__ = ["Statistics", "reach", "statistics_of", "statistics_of_gradient"]
 
 
 @attrs.frozen
@@ -45,14 +46,19 @@ class Statistics:
         return not self.num_nan and not self.num_inf
 
     def __str__(self) -> str:
-        if not self.count:
-            return "no elements"
-        said = [f"{self.num_nan} NaN"] if self.num_nan else []
-        said += [f"{self.num_inf} infinite"] if self.num_inf else []
-        if self.min is None:
-            return f"{' and '.join(said)} of {self.count} elements, none finite"
-        of = f"{' and '.join(said)} of {self.count}; " if said else ""
-        return f"{of}{self.min:.6g} to {self.max:.6g}, mean {self.mean:.6g}, std {self.std:.6g}"
+        said = reach(self.num_nan, self.num_inf, self.min, self.max)
+        if self.num_nan or self.num_inf:
+            said += f", of {amount(self.count, 'element')}"
+        return said if self.mean is None or self.std is None else f"{said}, mean {self.mean:.6g}, std {self.std:.6g}"
+
+
+def reach(num_nan: int, num_inf: int, low: float | None, high: float | None) -> str:
+    """How far the elements of a tensor reach, in words: those not finite, and the range of the others."""
+    parts = [f"{num_nan} NaN"] if num_nan else []
+    parts += [f"{num_inf} infinite"] if num_inf else []
+    if low is not None and high is not None:
+        parts.append(f"{low:.6g} to {high:.6g}" if not parts else f"finite from {low:.6g} to {high:.6g}")
+    return ", ".join(parts) or "no elements"
 
 
 def statistics_of(view: View, row: int, table: str) -> Statistics:

@@ -7,9 +7,9 @@ events were appended, the next read folds those and nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from journal import Journal
 from journal.errors import JournalError
@@ -30,6 +30,8 @@ from torchlens.reading.lookup import Found, Index
 from torchlens.reading.source import StreamSource
 
 __all__ = ["LiveBackwards", "LiveTensors", "View", "no_loss", "not_saved", "require_trace", "statistics_only"]
+
+T = TypeVar("T")
 
 
 class LiveTensors(Protocol):
@@ -407,6 +409,19 @@ class View(ABC):
         with over_events():
             number, offset, strides = ref
             return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+
+
+def if_there(read: Callable[[], T]) -> T | None:
+    """What reading a payload gives; None where it is not to be had: not kept, not stored, overwritten, lost or damaged.
+
+    Without torch, and where the events contradict themselves, the refusal stands.
+    """
+    try:
+        return read()
+    except (PayloadUnavailableError, JournalError) as exc:
+        if exc.code in ("events_contradictory", "torch_not_installed"):
+            raise
+        return None
 
 
 def not_copied(what: str, path: str | None) -> TorchLensError:

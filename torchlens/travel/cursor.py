@@ -29,11 +29,11 @@ from journal.events import Stamped
 from torchlens.errors import ConfigurationError, IndexOutOfRange, LookupRefused, SelectionError, TorchLensError
 from torchlens.journals.journal_view import JournalView, holds_none, open_journal
 from torchlens.printable import amount, printable
+from torchlens.questions.chain import Chain
+from torchlens.questions.nonfinite_answer import FirstNonfinite, Nonfinite
 from torchlens.reading.facade import Trace
-from torchlens.travel.chain import Chain
 from torchlens.travel.changes import Changes, changes
 from torchlens.travel.matching import Sought, What, sought
-from torchlens.travel.nonfinite import FirstNonfinite, Sort
 from torchlens.travel.past import PastTrace
 from torchlens.travel.waiting import grew
 from torchlens.travel.whereabouts import Whereabouts, whereabouts
@@ -292,10 +292,10 @@ class Cursor:
 
     # -- questions
 
-    def first_nonfinite(self, sort: Sort = "nonfinite") -> FirstNonfinite:
+    def first_nonfinite(self, kind: Nonfinite = "nonfinite") -> FirstNonfinite:
         """The first tensor of the capture with NaN or infinity, wherever the cursor stands; see
-        ``Trace.first_nonfinite``. ``cursor.seek(found.event)`` goes there."""
-        return self.whole.first_nonfinite(sort)
+        ``Trace.first_nonfinite``. ``cursor.seek(found.at)`` goes there."""
+        return self.whole.first_nonfinite(kind)
 
     def why(self, site: Any, *, bwd: int | None = None) -> Chain:
         """The chain of events that produced a value or a gradient, as far as the cursor has come; see ``Trace.why``."""

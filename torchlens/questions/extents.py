@@ -42,7 +42,7 @@ TENSORS: Final = field(ArgumentsKept, "tensors")
 class Seen(NamedTuple):
     """A tensor, when it was seen."""
 
-    event: int
+    at: int  # number of the event
     kind: Kind
     number: int  # of the value, the place among the arguments, or which observed gradient
     extent: Any  # torchlens.measuring.Extent; None where nothing was kept of it, or it cannot be looked at

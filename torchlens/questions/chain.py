@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, overload
 
 import attrs
 
@@ -22,18 +22,23 @@ from projections.graph import NOWHERE
 from projections.selector import Selector
 from torchlens.errors import AmbiguousReadError, ConfigurationError, LookupRefused
 from torchlens.printable import amount, printable
+from torchlens.questions.sending import Sending
 from torchlens.reading.explaining import op_rows_of
 from torchlens.reading.fields import Record
-from torchlens.reading.locations import innermost_own, location_of
+from torchlens.reading.locations import FuncCallLocation, place_of_op
 from torchlens.reading.lookup import at_position, listed
 from torchlens.reading.tabular import frame_of
 from torchlens.reading.view import View
-from torchlens.travel.sending import Sending
 
 if TYPE_CHECKING:
     import pandas
 
 __all__ = ["Chain", "Link", "why"]
+
+Kind: TypeAlias = Literal["activation", "gradient"]
+LinkKind: TypeAlias = Literal[
+    "call", "write", "input", "output", "buffer", "buffer write", "handed on", "gradient", "firing"
+]
 
 LINES: Final = 40
 """Most lines of the text form, unless others are asked for."""
@@ -46,13 +51,13 @@ DEPTH: Final = 8
 class Link:
     """One event of a chain."""
 
-    event: int  # its number in the stream
-    kind: str  # "call", "write", "input", "output", "buffer", "buffer write", "handed on", "gradient" or "firing"
+    at: int  # number of the event
+    kind: LinkKind
     label: str  # of the op or the firing; of a gradient, whose it is
     func_name: str | None  # function of the op that it is, or that the firing differentiates; None where there is none
     op: str | None  # label of that op
     module: str | None  # label of the innermost module call around it; None at the root
-    place: str | None  # "model.py:17", the line of that op; None where it was called at none
+    place: FuncCallLocation | None  # the line of that op; None where it was called at none
     distance: int  # events on the shortest way to what was asked about
     parents: tuple[str, ...]  # labels of the events that it came from, as far as they are in the chain
     parameters: tuple[str, ...]  # addresses of the parameters that it took, or whose gradient it gathers
@@ -65,7 +70,7 @@ class Link:
             parts.append(f"of {self.op}")
         said = [
             f"with {', '.join(self.parameters)}" if self.parameters else "",
-            f"at {self.place}" if self.place else "",
+            f"at {self.place.brief}" if self.place is not None else "",
             f"in {self.module}" if self.module else "",
         ]
         return printable(", ".join((" ".join(parts), *filter(None, said))))
@@ -84,7 +89,7 @@ class Chain(Sequence[Link]):
     """
 
     def __init__(
-        self, subject: str, kind: str, backward_pass: int | None, links: Sequence[Link], edges: Sequence[Sequence[int]]
+        self, subject: str, kind: Kind, backward_pass: int | None, links: Sequence[Link], edges: Sequence[Sequence[int]]
     ) -> None:
         self.subject: Final = subject
         self.kind: Final = kind
@@ -115,7 +120,9 @@ class Chain(Sequence[Link]):
     def to_pandas(self) -> pandas.DataFrame:
         """One row per event, in the order of the chain; needs pandas."""
         names = [field.name for field in attrs.fields(Link)]
-        return frame_of({name: [getattr(link, name) for link in self.links] for name in names}, len(self.links))
+        columns = {name: [getattr(link, name) for link in self.links] for name in names}
+        columns["place"] = [None if place is None else place.brief for place in columns["place"]]
+        return frame_of(columns, len(self.links))
 
     def tree(self, *, lines: int = LINES, depth: int = DEPTH) -> str:
         """The chain as text: what an event came from stands below it, indented where it came from several.
@@ -171,7 +178,7 @@ class Start(NamedTuple):
     row: int  # of the op; of a gradient or firing, row of the fold of its node
     slot: int = 0
     number: int = NOWHERE  # the pass, from 0
-    event: int = NOWHERE  # that tells of the gradient; NOWHERE where none does
+    at: int = NOWHERE  # the event that tells of the gradient; NOWHERE where none does
     subject: str = ""
 
 
@@ -197,7 +204,7 @@ def chain(start: int, parents_of: Callable[[int], Sequence[int]]) -> tuple[dict[
 
 
 def put_together(
-    start: Start, kind: str, keys: Sequence[int], parents: dict[int, Sequence[int]], link: Callable[[int], Link]
+    start: Start, kind: Kind, keys: Sequence[int], parents: dict[int, Sequence[int]], link: Callable[[int], Link]
 ) -> Chain:
     places = {key: place for place, key in enumerate(keys)}
     edges = [tuple(sorted(places[parent] for parent in parents[key])) for key in keys]
@@ -219,13 +226,13 @@ def forward_chain(view: View, start: Start) -> Chain:
         kind = kind_of(view, start.table, row)
         calls = kind in ("call", "write")
         return Link(
-            event=events[row],
+            at=events[row],
             kind=kind,
             label=labels[row],
             func_name=column("func_name", row) if calls else None,
             op=labels[row],
             module=column("module", row),
-            place=place_of(view, start.table, row),
+            place=place_of_op(view, row, start.table),
             distance=distance[row],
             parents=tuple(labels[parent] for parent in parents[row]),
             parameters=tuple(params[param] for param in column("param_rows", row)),
@@ -236,7 +243,7 @@ def forward_chain(view: View, start: Start) -> Chain:
     return put_together(start, "activation", keys, parents, link)
 
 
-def kind_of(view: View, table: str, row: int) -> str:
+def kind_of(view: View, table: str, row: int) -> LinkKind:
     read = view.table(table).value
     if read("is_buffer", row):
         return "buffer" if read("buffer_write_kind", row) is None else "buffer write"
@@ -245,15 +252,6 @@ def kind_of(view: View, table: str, row: int) -> str:
     if read("func_name", row) == "identity" and read("func_qualname", row) is None:
         return "handed on"
     return "write" if read("is_inplace", row) else "call"
-
-
-def place_of(view: View, table: str, row: int) -> str | None:
-    frame = innermost_own(view.table(table).value("code_context", row), lambda frame: frame[0])
-    return None if frame is None else short(location_of(view, frame))
-
-
-def short(place: Any) -> str:
-    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line_number}"
 
 
 # -- gradients
@@ -277,8 +275,8 @@ def gradient_chain(view: View, start: Start) -> Chain:
     def at(node: int) -> int:
         if node != NOWHERE:
             return state.fires[fires[node] * FIRE_WIDTH + 2]
-        if start.event != NOWHERE:
-            return start.event
+        if start.at != NOWHERE:
+            return start.at
         own = fires.get(start.row)
         return state.passes[start.number * PASS_WIDTH] if own is None else state.fires[own * FIRE_WIDTH + 2]
 
@@ -290,13 +288,13 @@ def gradient_chain(view: View, start: Start) -> Chain:
         op = pairing.op_of[row] if node != NOWHERE else NOWHERE
         parameter = NOWHERE if node == NOWHERE else pairing.leaf_params[row]
         return Link(
-            event=at(node),
+            at=at(node),
             kind="gradient" if node == NOWHERE else "firing",
             label=label(node),
             func_name=None if op == NOWHERE else ops.value("func_name", op),
             op=None if op == NOWHERE else ops.value("label", op),
             module=None if op == NOWHERE else ops.value("module", op),
-            place=None if op == NOWHERE else place_of(view, "ops", op),
+            place=None if op == NOWHERE else place_of_op(view, op),
             distance=distance[node],
             parents=tuple(map(label, parents[node])),
             parameters=() if parameter == NOWHERE else (forward.words.parameters[parameter].address,),
@@ -444,7 +442,7 @@ def with_event(view: View, start: Start) -> Start:
     row = view.tables.forward.autograd.rows[start.row]
     for node, slot, number, event in zip(*columns, strict=True):
         if (node, slot, number) == (row, start.slot, start.number):
-            return start._replace(event=event)
+            return start._replace(at=event)
     return start
 
 

@@ -1,10 +1,8 @@
 """Where two captures part: ``tl.first_difference(a, b)``.
 
 Reads  two captures, their ops aligned (projections/aligning.py), and of each pair the payloads or statistics, once.
-Gives  a ``Difference``: the first, and of each op, gradient and module call how much error it has and how much it adds.
-Rule   the *error* of a tensor is relative: the length (the root of the sum of squares, in double precision) of the
-       difference, divided by the length of ``a``'s. Elements that are the same infinity, or NaN on both sides, differ
-       by nothing; where one side alone has them the error is infinite.
+Gives  a ``FirstDifference`` (difference_answer.py): the first, and of each op, gradient and module call how much error
+       it has (tensor_error.py) and how much it adds.
 Rule   the error that something *inherits* is that of all tensors that it was made from, as if they were one; what it
        *adds* is its own error less that. A step that only passes on the relative error of what it is given adds
        nothing, one that damps it adds less than nothing. Parameters are no part of what is inherited: what other
@@ -18,174 +16,25 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-import attrs
-
-from journal import JournalError
-from projections.aligning import NOWHERE, Aligned, aligned
+from projections.aligning import Aligned, aligned
 from projections.errors import over_events
-from torchlens import compat
-from torchlens.errors import ConfigurationError, PayloadUnavailableError
+from projections.graph import NOWHERE
 from torchlens.journals.journal_view import load
-from torchlens.measuring import measured
-from torchlens.printable import amount, printable
+from torchlens.questions.difference_answer import Compared, ComparedKind, FirstDifference, Kind, argument_invalid
+from torchlens.questions.tensor_error import Basis, Parted, of_figures, relative
+from torchlens.questions.verdict import verdict_of
 from torchlens.reading.facade import Trace
-from torchlens.reading.locations import place_in_model
-from torchlens.reading.tabular import frame_of
+from torchlens.reading.locations import place_of_op
+from torchlens.reading.view import if_there, no_torch
 
-if TYPE_CHECKING:
-    import pandas
-
-__all__ = ["Compared", "Difference", "first_difference"]
+__all__ = ["first_difference"]
 
 Capture: TypeAlias = "Trace | str | os.PathLike[str] | tuple[str | os.PathLike[str], int | str]"
 
-SHOWN: Final = 5
-"""Blocks that the text form names."""
-
 RECORD: Final = ("func_name", "shape", "func_config")
 """Fields of an op that make it another one; dtype and device are told beside, since runs in several are compared."""
-
-
-@attrs.frozen
-class Compared:
-    """An op, a gradient or a module call that both captures have."""
-
-    kind: str  # "op", "gradient" or "module_call"
-    label: str  # in the first capture: of the op or call, or whose gradient it is
-    other_label: str  # in the second
-    event: int  # in the first
-    other_event: int
-    backward_pass: int | None  # of a gradient, from 1
-    dtypes: tuple[str, str]  # on both sides; of a module call, of its first output
-    error: float | None  # relative; None where it was not compared
-    inherited: float | None  # that of what it was made from; None where not all of that was compared
-    max_abs: float | None  # largest difference of two finite elements
-    num_beyond: int  # elements that differ by more than the tolerance; of a module call, of its outputs
-    basis: str | None  # "payload" or "statistics", what was compared; None where nothing was
-
-    @property
-    def added(self) -> float | None:
-        """The error that it adds: its own less what it inherits; None where one is not known."""
-        if self.error is None or self.inherited is None:
-            return None
-        if math.isinf(self.error):
-            return 0.0 if math.isinf(self.inherited) else math.inf
-        return self.error - self.inherited
-
-    @property
-    def differs(self) -> bool:
-        """Whether some element is beyond the tolerance."""
-        return self.num_beyond > 0
-
-
-@attrs.frozen(repr=False)
-class Difference:
-    """The first difference of two captures; false where there is none in what could be compared."""
-
-    kind: str | None  # "only_first", "only_second", "record", "payload", "statistics" or "gradient"; None for none
-    label: str | None  # of the op in the first capture, or whose gradient it is; None where only the second has it
-    other_label: str | None
-    event: int | None  # in the first capture
-    other_event: int | None
-    module: str | None  # label of the innermost module call around it; None at the root
-    place: str | None  # "model.py:17"
-    backward_pass: int | None
-    field: str | None  # of a record, the field that differs
-    before: Any  # what it holds in the first
-    after: Any
-    first: Compared | None  # of a payload, statistics or a gradient: the pair
-    ops: tuple[Compared, ...]  # all pairs of ops, in order
-    gradients: tuple[Compared, ...]  # all pairs of gradients, in order
-    blocks: tuple[Compared, ...]  # all pairs of module calls, in order of entry
-    only_first: tuple[str, ...]  # labels of ops that the second capture has not
-    only_second: tuple[str, ...]
-    not_compared: tuple[str, ...]  # labels of ops of which a side kept nothing that can be compared
-    rtol: float
-    atol: float
-
-    def __bool__(self) -> bool:
-        return self.kind is not None
-
-    def worst(self, count: int = SHOWN) -> tuple[Compared, ...]:
-        """The module calls that add most error, most first; those of which it is known. A call counts what the calls
-        inside it add.
-
-        Args:
-            count: How many at most.
-
-        Raises:
-            ConfigurationError: ``difference_argument_invalid``.
-        """
-        if type(count) is not int or count < 0:
-            raise argument_invalid(f"count={count!r} is no whole number from 0 on", f"pass one, such as {SHOWN}")
-        known = [block for block in self.blocks if block.added is not None]
-        return tuple(sorted(known, key=lambda block: -(block.added or 0.0))[:count])
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """One row per op, gradient and module call that both have, in this order; needs pandas."""
-        rows = (*self.ops, *self.gradients, *self.blocks)
-        names = [field.name for field in attrs.fields(Compared)]
-        columns = {name: [getattr(row, name) for row in rows] for name in (*names, "added")}
-        return frame_of(columns, len(rows))
-
-    def __str__(self) -> str:
-        return "\n".join(printable(line) for line in self.lines())
-
-    __repr__ = __str__
-
-    def lines(self) -> Iterator[str]:
-        compared = sum(each.basis is not None for each in (*self.ops, *self.gradients))
-        tolerance = f"rtol {self.rtol:g}, atol {self.atol:g}"
-        if self.kind is None:
-            yield f"no difference in {amount(compared, 'tensor')} ({tolerance})"
-        else:
-            during = "" if self.backward_pass is None else f" in backward pass {self.backward_pass}"
-            where = (f" at {self.place}" if self.place else "") + (f" in {self.module}" if self.module else "")
-            yield f"first difference: {self.said()}{during}{where}"
-            if self.first is not None and self.first.error is not None:
-                yield f"  {self.figures(self.first)} ({tolerance})"
-        if self.only_first or self.only_second:
-            counts = amount(len(self.only_first), "op"), amount(len(self.only_second), "op")
-            yield f"  only in the first: {counts[0]}; only in the second: {counts[1]}"
-        for block in self.worst() if self.kind is not None else ():
-            if (block.added or 0.0) > 0:
-                yield f"  {block.label} adds {block.added:.3g} to {block.inherited:.3g}"
-        if self.not_compared:
-            yield f"  not compared: {amount(len(self.not_compared), 'op')}, of which a side kept nothing"
-
-    def said(self) -> str:
-        label = self.label if self.label == self.other_label else f"{self.label}, which is {self.other_label} there,"
-        if self.kind == "only_first":
-            return f"{self.label} is only in the first"
-        if self.kind == "only_second":
-            return f"{self.other_label} is only in the second"
-        if self.kind == "record":
-            return f"{label} has {self.field} {self.before!r} in the first and {self.after!r} in the second"
-        return f"{'the gradient of ' if self.kind == 'gradient' else ''}{label} differs"
-
-    def figures(self, pair: Compared) -> str:
-        beyond = (
-            f"{amount(pair.num_beyond, 'element')} beyond the tolerance" if pair.basis == "payload" else "statistics"
-        )
-        most = "" if pair.max_abs is None else f", at most by {pair.max_abs:.3g}"
-        given = "" if pair.inherited is None else f", of which {pair.inherited:.3g} is inherited"
-        return f"{beyond}{most}; relative error {pair.error:.3g}{given}"
-
-
-class Parted(NamedTuple):
-    """How two tensors differ."""
-
-    apart: float  # length of the difference; infinite where one side alone is not finite
-    size: float  # length of the first
-    max_abs: float | None
-    num_beyond: int
-    basis: str
-
-    @property
-    def error(self) -> float:
-        return relative([self])
 
 
 class Held(NamedTuple):
@@ -202,31 +51,28 @@ class Held(NamedTuple):
 
     def tensor(self) -> Any:
         """The tensor; None where it was not kept, or is not to be had any more."""
-        try:
-            return self.trace.activation(self.row) if self.table == "ops" else self.trace.gradient(self.row)
-        except (PayloadUnavailableError, JournalError) as exc:
-            if exc.code == "events_contradictory":
-                raise
-            return None
+        if self.table == "ops":
+            return if_there(lambda: self.trace.activation(self.row))
+        return if_there(lambda: self.trace.gradient(self.row))
 
     def figures(self) -> Any:
         """Its statistics, kept or worked out; None where there is neither."""
         if self.is_measured:
             return self.trace.table(self.table).value("figures", self.row)
         tensor = self.tensor()
-        return None if tensor is None else measured(tensor)
+        return None if tensor is None else elements().measured(tensor)
 
 
-def relative(parts: Iterable[Parted]) -> float:
-    """The relative error of tensors taken as one."""
-    found = list(parts)
-    apart, size = math.hypot(*(part.apart for part in found)), math.hypot(*(part.size for part in found))
-    if apart == 0.0:
-        return 0.0
-    return math.inf if size == 0.0 or math.isinf(apart) else apart / size
+def elements() -> Any:
+    """The file that looks at elements."""
+    try:
+        from torchlens.questions import elements as found  # for cost: records and statistics are read without torch
+    except ModuleNotFoundError as exc:
+        raise no_torch(exc) from exc
+    return found
 
 
-def first_difference(a: Capture, b: Capture, *, rtol: float = 1e-5, atol: float = 1e-8) -> Difference | None:
+def first_difference(a: Capture, b: Capture, *, rtol: float = 1e-5, atol: float = 1e-8) -> FirstDifference:
     """Where two captures part: the first event whose record or payload differs, and what each block adds to the error.
 
     Ops are aligned by module path, then by structure, so that an inserted or removed op is told as such and shifts
@@ -246,11 +92,13 @@ def first_difference(a: Capture, b: Capture, *, rtol: float = 1e-5, atol: float 
         rtol, atol: How far elements may be apart.
 
     Returns:
-        The first difference with all comparisons; one that is false where nothing differs in what both kept, and some
-        was not compared; None where all was compared and nothing differs.
+        The first difference with all comparisons, false where none was found. Its ``verdict`` is ``first``, or
+        ``first_seen`` where something before it was not compared; ``clean`` where all was compared and nothing differs,
+        ``clean_as_seen`` where some was not compared, ``not_checked`` where nothing was.
 
     Raises:
         ConfigurationError: ``difference_argument_invalid``.
+        PayloadUnavailableError: ``torch_not_installed``, where there are payloads to compare, and not statistics.
         JournalError: What ``tl.load`` raises.
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
@@ -285,10 +133,6 @@ def capture_of(given: Any, opened: list[Trace]) -> Trace:
     return made
 
 
-def argument_invalid(problem: str, remedy: str) -> ConfigurationError:
-    return ConfigurationError(code="difference_argument_invalid", problem=problem, remedy=remedy)
-
-
 class Comparison:
     """One comparison of two captures."""
 
@@ -304,8 +148,9 @@ class Comparison:
         self.of_op: dict[int, Parted | None] = {}  # by row of the first capture
         self.of_value: dict[tuple[int, int], Parted | None] = {}
         self.found: dict[str, Any] | None = None  # what is told of the first difference
+        self.missed: list[str] = []  # what was not compared, before it
 
-    def result(self) -> Difference | None:
+    def result(self) -> FirstDifference:
         ops: list[Compared] = []
         only: tuple[list[str], list[str]] = ([], [])
         for pair in self.pairs:
@@ -317,19 +162,19 @@ class Comparison:
                 ops.append(self.op(pair))
         gradients = list(self.gradients())
         blocks = [self.block(pair) for pair in self.pairs if pair.table == "module_calls" and NOWHERE not in pair]
-        missed = tuple(each.label for each in ops if each.basis is None)
-        if self.found is None and not missed:
-            return None
-        nothing = ("kind", "label", "other_label", "event", "other_event", "module", "place", "backward_pass", "field")
+        nothing = ("kind", "label", "other_label", "at", "other_at", "module", "place", "backward_pass", "field")
         found: dict[str, Any] = {**dict.fromkeys((*nothing, "before", "after", "first")), **(self.found or {})}
-        return Difference(
+        unexamined = tuple(dict.fromkeys(self.missed))
+        num_examined = sum(each.basis is not None for each in (*ops, *gradients))
+        return FirstDifference(
+            verdict=verdict_of(self.found is not None, num_examined, unexamined),
+            unexamined=unexamined,
             **found,
             ops=tuple(ops),
             gradients=tuple(gradients),
             blocks=tuple(blocks),
             only_first=tuple(only[0]),
             only_second=tuple(only[1]),
-            not_compared=missed,
             rtol=self.rtol,
             atol=self.atol,
         )
@@ -341,26 +186,29 @@ class Comparison:
         trace, row = (self.a, pair.before) if side == 0 else (self.b, pair.after)
         label = trace.tables.ops.value("label", row)
         only[side].append(label)
-        names = ("label", "event") if side == 0 else ("other_label", "other_event")
+        names = ("label", "at") if side == 0 else ("other_label", "other_at")
         facts = dict(zip(names, (label, trace.tables.ops.value("event", row)), strict=True))
         self.first("only_first" if side == 0 else "only_second", trace, row, **facts)
 
-    def first(self, kind: str, trace: Trace, row: int, **facts: Any) -> None:
+    def first(self, kind: Kind, trace: Trace, row: int, **facts: Any) -> None:
         """Remember a difference, if it is the first."""
         if self.found is None:
             where = (
-                {"module": trace.tables.ops.value("module", row), "place": place_in_model(trace, row)}
-                if row >= 0
-                else {}
+                {"module": trace.tables.ops.value("module", row), "place": place_of_op(trace, row)} if row >= 0 else {}
             )
             self.found = {"kind": kind, **where, **facts}
+
+    def miss(self, name: str) -> None:
+        """Remember what is not compared, if nothing differs before it."""
+        if self.found is None:
+            self.missed.append(name)
 
     def op(self, pair: Aligned) -> Compared:
         one, other = self.a.tables.ops, self.b.tables.ops
         row, twin = pair.before, pair.after
         labels = one.value("label", row), other.value("label", twin)
         events = one.value("event", row), other.value("event", twin)
-        named = {"label": labels[0], "other_label": labels[1], "event": events[0], "other_event": events[1]}
+        named = {"label": labels[0], "other_label": labels[1], "at": events[0], "other_at": events[1]}
         for field in RECORD:
             before, after = one.value(field, row), other.value(field, twin)
             if before != after:
@@ -380,9 +228,10 @@ class Comparison:
             parted,
             self.joined(dict.fromkeys(one.value("parent_rows", row)), self.of_op),
         )
+        if parted is None:
+            self.miss(labels[0])
         if compared.differs:
-            kind = "payload" if compared.basis == "payload" else "statistics"
-            self.first(kind, self.a, row, first=compared, **named)
+            self.first(compared.basis or "payload", self.a, row, first=compared, **named)
         return compared
 
     def parted(self, row: int, twin: int) -> Parted | None:
@@ -400,7 +249,7 @@ class Comparison:
 
     def compared(
         self,
-        kind: str,
+        kind: ComparedKind,
         labels: tuple[str, str],
         events: tuple[int, int],
         dtypes: tuple[str, str],
@@ -412,8 +261,8 @@ class Comparison:
             kind=kind,
             label=labels[0],
             other_label=labels[1],
-            event=events[0],
-            other_event=events[1],
+            at=events[0],
+            other_at=events[1],
             backward_pass=number,
             dtypes=dtypes,
             error=None if parted is None else parted.error,
@@ -435,7 +284,7 @@ class Comparison:
         if known and len(known) == len(parts):
             apart, size = math.hypot(*(part.apart for part in known)), math.hypot(*(part.size for part in known))
             most = max((part.max_abs for part in known if part.max_abs is not None), default=None)
-            basis = "payload" if all(part.basis == "payload" for part in known) else "statistics"
+            basis: Basis = "payload" if all(part.basis == "payload" for part in known) else "statistics"
             whole = Parted(apart, size, most, sum(part.num_beyond for part in known), basis)
         twins = other.value("output_op_rows", pair.after)
         words = (
@@ -468,10 +317,11 @@ class Comparison:
             else:
                 there = addresses.get(self.a.tables.params.value("address", owner), NOWHERE)
             twin = twins.get((kind, there, number, ordinal))
-            if twin is None:
-                continue
-            parted = self.apart(Held(self.a, "gradients", row), Held(self.b, "gradients", twin))
-            if parted is None:
+            held = Held(self.a, "gradients", row)
+            parted = None if twin is None else self.apart(held, Held(self.b, "gradients", twin))
+            if twin is None or parted is None:
+                if there != NOWHERE:
+                    self.miss(f"gradient of {one.value('owner', row)} in backward pass {number + 1}")
                 continue
             if kind == "op":
                 known[owner, number] = parted
@@ -490,7 +340,7 @@ class Comparison:
             )
             if compared.differs:
                 labels = {"label": compared.label, "other_label": compared.other_label}
-                events = {"event": compared.event, "other_event": compared.other_event}
+                events = {"at": compared.at, "other_at": compared.other_at}
                 op = owner if kind == "op" else NOWHERE
                 self.first("gradient", self.a, op, first=compared, backward_pass=number + 1, **labels, **events)
             yield compared
@@ -501,45 +351,13 @@ class Comparison:
         """How two tensors differ; None where a side kept nothing that can be looked at."""
         if not one.is_measured and not other.is_measured:
             tensors = one.tensor(), other.tensor()
-            return None if tensors[0] is None or tensors[1] is None else self.of_tensors(*tensors)
-        both = one.figures(), other.figures()
-        return None if both[0] is None or both[1] is None else self.of_figures(*both)
-
-    def of_tensors(self, one: Any, other: Any) -> Parted | None:
-        import torch  # for cost
-
-        with compat.NoTorchFunction(), torch.no_grad():
-            try:
-                pair = [wide(each) for each in (one, other)]
-            except (RuntimeError, TypeError):  # a class or layout that does not tell its elements
-                return None
-            a, b = pair
-            if a.shape != b.shape:
-                return None
-            finite = torch.isfinite(a) & torch.isfinite(b)
-            same = (a == b) | (torch.isnan(a) & torch.isnan(b))
-            odd = int((~finite & ~same).sum())
-            apart = torch.where(finite, b - a, 0.0).abs()
-            size = torch.where(finite, a, 0.0).abs()
-            beyond = int((apart > self.atol + self.rtol * size).sum()) + odd
-            return Parted(
-                apart=math.inf if odd else length(apart),
-                size=length(size),
-                max_abs=float(apart.max()) if apart.numel() else None,
-                num_beyond=beyond,
-                basis="payload",
+            return (
+                None
+                if tensors[0] is None or tensors[1] is None
+                else elements().of_tensors(*tensors, self.rtol, self.atol)
             )
-
-    def of_figures(self, one: Any, other: Any) -> Parted:
-        """Statistics compared: counts must be the same, range, mean and deviation within the tolerance. The error is
-        that of these four numbers."""
-        counts = sum(x != y for x, y in zip(one[:3], other[:3], strict=True))
-        pairs = [(x, y) for x, y in zip(one[3:], other[3:], strict=True) if x is not None and y is not None]
-        odd = counts + sum((x is None) != (y is None) for x, y in zip(one[3:], other[3:], strict=True))
-        apart = [abs(y - x) for x, y in pairs]
-        beyond = sum(gap > self.atol + self.rtol * abs(x) for gap, (x, _) in zip(apart, pairs, strict=True)) + odd
-        size = math.hypot(*(float(x) for x, _ in pairs))
-        return Parted(math.inf if odd else math.hypot(*apart), size, max(apart, default=None), beyond, "statistics")
+        both = one.figures(), other.figures()
+        return None if both[0] is None or both[1] is None else of_figures(*both, self.rtol, self.atol)
 
 
 def keys_of(gradients: Any) -> Iterator[tuple[str, int, int, int]]:
@@ -550,25 +368,3 @@ def keys_of(gradients: Any) -> Iterator[tuple[str, int, int, int]]:
         key = (kind, op if kind == "op" else param, number)
         counts[key] = counts.get(key, -1) + 1
         yield (*key, counts[key])
-
-
-def wide(tensor: Any) -> Any:
-    """The elements in double precision, on the CPU, in the order of the axes."""
-    import torch  # for cost
-
-    plain = compat.detach(tensor)
-    if plain.is_meta or plain.is_nested:
-        raise TypeError("its elements do not lie in one order")
-    if plain.is_quantized:
-        plain = compat.dequantized(plain)
-    if plain.layout is not torch.strided:
-        plain = plain.to_dense()
-    return compat.to(plain.cpu(), torch.complex128 if plain.dtype.is_complex else torch.float64)
-
-
-def length(magnitudes: Any) -> float:
-    """The root of the sum of squares, without overflow on the way."""
-    most = float(magnitudes.max()) if magnitudes.numel() else 0.0
-    if most == 0.0:
-        return 0.0
-    return most * math.sqrt(float(((magnitudes / most) ** 2).sum()))

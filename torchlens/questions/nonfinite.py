@@ -1,7 +1,7 @@
 """The first tensor of a capture that is not finite: ``trace.first_nonfinite()``.
 
 Reads  the tensors of a capture in the order of its events (extents.py), until one holds NaN or infinity.
-Gives  a ``FirstNonfinite``.
+Gives  a ``FirstNonfinite`` (nonfinite_answer.py).
 Rule   what it was made from are its *operands*: of an op what the call was given, parameters too; of a gradient the
        gradients that came to the nodes that sent it. It was ``made`` here where all of them were looked at and hold
        nothing of the kind, ``inherited`` where one does, ``given`` where no call made it, and else it is ``unknown``.
@@ -13,9 +13,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias
-
-import attrs
+from typing import Any, Final, TypeAlias
 
 from journal.events import (
     BufferSeen,
@@ -30,140 +28,36 @@ from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH, PASS_WIDTH
 from projections.details import field
 from projections.errors import over_events
 from projections.forward import Forward
-from torchlens.errors import ConfigurationError, PayloadUnavailableError
-from torchlens.printable import amount, printable
+from torchlens.errors import ConfigurationError
+from torchlens.questions.extents import Seen, seen_in
+from torchlens.questions.nonfinite_answer import FirstNonfinite, Nonfinite, Operand, OperandKind, Origin
+from torchlens.questions.sending import Sending
+from torchlens.questions.verdict import verdict_of
 from torchlens.reading.extents import Extents
-from torchlens.reading.locations import FuncCallLocation, innermost_own, location_of
-from torchlens.reading.view import View
-from torchlens.travel.extents import Seen, seen_in
-from torchlens.travel.sending import Sending
+from torchlens.reading.locations import place_of_op
+from torchlens.reading.view import View, if_there
 
-__all__ = ["FirstNonfinite", "Operand", "first_nonfinite"]
-
-Sort: TypeAlias = Literal["nonfinite", "nan"]
-Origin: TypeAlias = Literal["made", "inherited", "given", "unknown"]
-Verdict: TypeAlias = Literal["first", "first_seen", "clean", "clean_as_seen", "not_checked"]
+__all__ = ["first_nonfinite"]
 
 Reach: TypeAlias = "tuple[int, int, float | None, float | None]"
 
 NOT_LOOKED_AT: Final = (None, None, None, None)
 
-NAMED: Final = 8
-"""Most names of what was not looked at that the text form has."""
-
 ROOTS: Final = field(PassOpened, "roots")
 SEEDS: Final = field(PassOpened, "seeds")
 
 
-@attrs.frozen
-class Operand:
-    """Something that a tensor was made from, and how far its elements reach."""
-
-    kind: str  # "activation", "parameter", "constant", or "gradient"
-    label: str  # of the op, address of the parameter, or what the gradient is of
-    num_nan: int | None  # None where it was not looked at
-    num_inf: int | None
-    min: float | int | None  # of the finite elements; None where there is none, or it was not looked at
-    max: float | int | None
-
-    @property
-    def is_examined(self) -> bool:
-        """Whether it was looked at."""
-        return self.num_nan is not None
-
-    def __str__(self) -> str:
-        return printable(f"{self.label} ({self.kind}): {reach(self.num_nan, self.num_inf, self.min, self.max)}")
-
-
-@attrs.frozen(repr=False)
-class FirstNonfinite:
-    """The first tensor that is not finite, in the order of events; false where none was found.
-
-    ``verdict`` is ``first``, or ``first_seen`` where something before it was not looked at; where none was found,
-    ``clean``, ``clean_as_seen`` or ``not_checked``. What is told of the tensor is None, or empty, where there is none.
-    """
-
-    verdict: Verdict
-    num_examined: int  # tensors looked at
-    unexamined: Sequence[str]  # names of what was not, before it; of all where none was found
-    event: int | None = None  # its number in the stream
-    kind: str | None = None  # "input", "activation", "buffer", "constant", "argument" or "gradient"
-    label: str | None = None  # of the op, or address of the parameter, whose it is
-    backward_pass: int | None = None  # from 1; None in the forward
-    count: int | None = None  # its elements
-    num_nan: int | None = None
-    num_inf: int | None = None
-    min: float | int | None = None  # of its finite elements; None where there is none
-    max: float | int | None = None
-    origin: Origin | None = None  # "made" here, "inherited", "given" from outside, or "unknown"
-    made_by: tuple[str, ...] = ()  # ops that made it; of a gradient, firings that sent it, with their ops
-    operands: tuple[Operand, ...] = ()  # what it was made from
-    modules: tuple[str, ...] = ()  # labels of the module calls around the op, outermost first
-    place: FuncCallLocation | None = None  # where the op was called; of a gradient, an op whose derivative sent it
-    call_line: str | None = None  # that line of source; None where it is not known
-
-    def __bool__(self) -> bool:
-        return self.event is not None
-
-    def __str__(self) -> str:
-        return "\n".join(printable(line) for line in self.lines())
-
-    __repr__ = __str__
-
-    def lines(self) -> Iterator[str]:
-        looked = f"{amount(self.num_examined, 'tensor')} looked at"
-        if self.event is None:
-            if self.verdict == "not_checked":
-                yield "not checked: no tensor could be looked at"
-            else:
-                yield f"all finite: {looked}"
-        else:
-            during = "" if self.backward_pass is None else f" in backward pass {self.backward_pass}"
-            seen = "" if self.verdict == "first" else " seen"
-            yield f"first{seen} not finite: {self.kind} of {self.label}{during}, event {self.event}"
-            yield f"  {reach(self.num_nan, self.num_inf, self.min, self.max)}, of {amount(self.count or 0, 'element')}"
-            yield f"  {SAID[self.origin or 'unknown']}{': ' + ', '.join(self.made_by) if self.made_by else ''}"
-            yield from (f"    {operand}" for operand in self.operands)
-            if self.place is not None:
-                yield f"  at {self.place}" + (f": {self.call_line}" if self.call_line else "")
-            if self.modules:
-                yield f"  in {' > '.join(self.modules)}"
-        if self.unexamined:
-            named = ", ".join(self.unexamined[:NAMED])
-            more = f" and {len(self.unexamined) - NAMED} more" if len(self.unexamined) > NAMED else ""
-            when = "" if self.event is None else " before it"
-            yield f"  not looked at{when}: {named}{more}"
-
-
-SAID: Final = {
-    "made": "made here, of what holds none of these",
-    "inherited": "inherited, by",
-    "given": "given from outside",
-    "unknown": "it is not known whether it was made here: not all that it was made from was looked at",
-}
-
-
-def reach(num_nan: int | None, num_inf: int | None, low: float | None, high: float | None) -> str:
-    if num_nan is None:
-        return "not looked at"
-    parts = [f"{num_nan} NaN"] if num_nan else []
-    parts += [f"{num_inf} infinite"] if num_inf else []
-    if low is not None and high is not None:
-        parts.append(f"{low:.6g} to {high:.6g}" if not parts else f"finite from {low:.6g} to {high:.6g}")
-    return ", ".join(parts) or "no elements"
-
-
-def first_nonfinite(view: View, sort: Sort = "nonfinite") -> FirstNonfinite:
+def first_nonfinite(view: View, kind: Nonfinite = "nonfinite") -> FirstNonfinite:
     """See ``Trace.first_nonfinite``."""
-    if sort not in ("nonfinite", "nan"):
+    if kind not in ("nonfinite", "nan"):
         raise ConfigurationError(
             code="option_value_invalid",
-            problem=f"first_nonfinite() looks for {sort!r}, which is neither 'nonfinite' nor 'nan'",
+            problem=f"first_nonfinite() looks for {kind!r}, which is neither 'nonfinite' nor 'nan'",
             remedy='pass "nan" to pass over infinities, which masks are often made of; or leave it out',
-            argument="sort",
+            argument="kind",
         )
     with over_events():
-        return Search(view, sort).run()
+        return Search(view, kind).run()
 
 
 class Packed:
@@ -196,11 +90,11 @@ class Packed:
 class Search:
     """One look through a capture."""
 
-    def __init__(self, view: View, sort: Sort) -> None:
+    def __init__(self, view: View, kind: Nonfinite) -> None:
         self.view: Final = view
         self.extents: Final = Extents(view)
         self.forward: Final[Forward] = view.tables.forward
-        self.sort: Final = sort
+        self.kind: Final = kind
         self.stop: Final = view.tables.fact("nonfinite_stop")
         self.values: Final = Packed()
         self.gradients: Final = Packed()
@@ -211,7 +105,7 @@ class Search:
         self.num_examined = 0
 
     def is_sought(self, num_nan: int, num_inf: int) -> bool:
-        return num_nan > 0 or (self.sort == "nonfinite" and num_inf > 0)
+        return num_nan > 0 or (self.kind == "nonfinite" and num_inf > 0)
 
     @property
     def stopped_at(self) -> int | None:
@@ -236,26 +130,23 @@ class Search:
                 continue
             self.num_examined += 1
             if seen.kind == "argument":
-                if seen.event != self.arguments_of:
-                    self.arguments_of, self.arguments = seen.event, {}
+                if seen.at != self.arguments_of:
+                    self.arguments_of, self.arguments = seen.at, {}
                 self.arguments[seen.number] = extent
             else:
                 (self.values if seen.kind == "value" else self.gradients).put(seen.number, extent)
             if self.is_sought(extent.num_nan, extent.num_inf):
                 return self.found(seen)
         missed = self.missed(None)
-        verdict: Verdict = "clean_as_seen" if missed else "clean"
-        return FirstNonfinite(
-            verdict=verdict if self.num_examined else "not_checked", num_examined=self.num_examined, unexamined=missed
-        )
+        return FirstNonfinite(verdict_of(False, self.num_examined, missed), self.num_examined, missed)
 
     def found(self, seen: Seen) -> FirstNonfinite:
         missed, extent = self.missed(seen), seen.extent
         return FirstNonfinite(
-            verdict="first_seen" if missed else "first",
+            verdict=verdict_of(True, self.num_examined, missed),
             num_examined=self.num_examined,
             unexamined=missed,
-            event=seen.event,
+            at=seen.at,
             count=extent.size,
             num_nan=extent.num_nan,
             num_inf=extent.num_inf,
@@ -293,16 +184,14 @@ class Search:
         if site is None:
             return {}
         table, row = site
-        column = self.view.table(table).value
-        frame = innermost_own(column("code_context", row), lambda frame: frame[0])
-        place = None if frame is None else location_of(self.view, frame)
+        place = place_of_op(self.view, row, table)
         line = None if place is None else place.call_line
-        return {"modules": tuple(column("modules", row)), "place": place, "call_line": line}
+        return {"modules": tuple(self.view.table(table).value("modules", row)), "place": place, "call_line": line}
 
     # -- values
 
     def of_value(self, seen: Seen) -> dict[str, Any]:
-        at, event = seen.event, self.view.event(seen.event)
+        at, event = seen.at, self.view.event(seen.at)
         if seen.kind == "argument":
             return self.of_argument(at, event, seen.number)
         site = self.site(seen.number)
@@ -372,7 +261,7 @@ class Search:
             address = self.forward.words.parameters[-1 - number].address
             extent = self.of_parameter(-1 - number) if extent is None else extent
             return Operand("parameter", address, *told_of(extent))
-        kind = "constant" if self.site(number) is None else "activation"
+        kind: OperandKind = "constant" if self.site(number) is None else "activation"
         return Operand(kind, self.name(number), *(self.reach_of(number) if extent is None else told_of(extent)))
 
     def reach_of(self, value: int) -> Sequence[Any]:
@@ -380,10 +269,8 @@ class Search:
 
     def of_parameter(self, row: int) -> Any:
         """The extent of a parameter as the capture had it; None where it is not to be had."""
-        try:
-            return self.extents.measuring.extent_of(self.view.record("params", row).as_captured("first_nonfinite"))
-        except PayloadUnavailableError:
-            return None
+        read = self.view.record("params", row).as_captured
+        return if_there(lambda: self.extents.measuring.extent_of(read("first_nonfinite")))
 
     # -- gradients
 
@@ -394,7 +281,7 @@ class Search:
         if is_input:  # its firing is told right behind it
             sent = [(node, f"{autograd.labels[autograd.rows[node]]}")]
         else:
-            sending = Sending(state, number, seen.event)
+            sending = Sending(state, number, seen.at)
             sent = [(each, autograd.call_label(sending.fires[each])) for each in sending.to(node, slot)]
         operands: list[Operand] = []
         made_by: list[str] = []
@@ -460,7 +347,7 @@ class Search:
         """Names of what comes before a tensor, or of all, and was not looked at, in order, each once."""
         names = dict.fromkeys(map(self.name, self.unexamined))
         if self.forward.backward.fires:
-            names |= dict.fromkeys(self.firings_missed(None if seen is None else seen.event))
+            names |= dict.fromkeys(self.firings_missed(None if seen is None else seen.at))
         return tuple(names)
 
     def firings_missed(self, before: int | None) -> Iterator[str]:
