@@ -14,6 +14,7 @@ from torchlens.debugger.panes import event_line, record_lines, records_at, sourc
 from torchlens.debugger.written import read_what
 from torchlens.errors import ConfigurationError
 from torchlens.printable import aligned, printable
+from torchlens.questions.nonfinite_answer import NONFINITE
 from torchlens.reading.lookup import near_misses
 from torchlens.travel.cursor import Cursor
 from torchlens.travel.matching import What
@@ -88,8 +89,14 @@ class Session:
         yield from self.position()
 
     def first_nonfinite(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "first_nonfinite")
-        found = self.cursor.first_nonfinite()
+        kind = next((one for one in NONFINITE if one == (rest or NONFINITE[0])), None)
+        if kind is None:
+            raise argument_invalid(
+                f"{printable(rest[:40])!r} is nothing that first_nonfinite looks for",
+                "say first_nonfinite nan for NaN alone, or first_nonfinite for infinities too",
+            )
+        self.sought = kind
+        found = self.cursor.first_nonfinite(kind)
         if found.at is not None:
             self.cursor.seek(found.at)
             yield from self.position()
@@ -127,7 +134,7 @@ class Session:
 
     def values(self, rest: str) -> Iterator[str]:
         nothing_behind(rest, "values")
-        yield from value_lines(self.cursor)
+        yield from value_lines(self.cursor) or ["no values: this event made no op and no gradient"]
 
     def state(self, rest: str) -> Iterator[str]:
         nothing_behind(rest, "state")
@@ -181,7 +188,12 @@ COMMANDS: Final = (
     Command(("previous", "p"), Session.previous, "previous [WHAT], p", "to the match before"),
     Command(("run_to",), Session.run_to, "run_to [WHAT]", "as next, but stays where this event matches"),
     Command(("run_back_to",), Session.run_back_to, "run_back_to [WHAT]", "as previous, but stays where this one does"),
-    Command(("first_nonfinite", "f"), Session.first_nonfinite, "first_nonfinite, f", "to the first NaN or infinity"),
+    Command(
+        ("first_nonfinite", "f"),
+        Session.first_nonfinite,
+        "first_nonfinite [nan], f",
+        "to the first NaN or infinity, or NaN alone",
+    ),
     Command(("why",), Session.why, "why [WHAT]", "what made this value, or that of WHAT"),
     Command(("where", "w"), Session.where, "where, w", "line of source, module calls, pass and node"),
     Command(("record", "r"), Session.record, "record, r", "the record that the event made"),
@@ -193,7 +205,7 @@ COMMANDS: Final = (
     Command(("help", "h"), Session.help, "help, h", "this"),
     Command(("quit", "q"), Session.quit, "quit, q", "the end"),
 )
-"""WHAT is a selector, as ``func("relu")``; the name of an event type; or a label."""
+"""WHAT is a selector, as ``func("relu")``; the name of an event type; a label; ``nonfinite``, or ``nan`` alone."""
 
 BY_WORD: Final = {word: command for command in COMMANDS for word in command.words}
 

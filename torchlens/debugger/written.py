@@ -1,4 +1,4 @@
-"""What a cursor is sent to, as people type it: a selector as in Python, the name of an event type, or a label.
+"""What a cursor is sent to, as people type it: a selector as in Python, the name of an event type, a label, or nan.
 
 Rule   nothing that is typed is run: a selector is read as an expression of calls to functions in ``CONSTRUCTORS``, with
        constants as arguments, and of the signs ``|``, ``&``, ``-`` and ``~``.
@@ -16,6 +16,7 @@ from projections.backward_terms import grad_fn, grad_input, grad_output, in_back
 from projections.nearby import followed_by, preceded_by
 from projections.selector import contains, func, grad, in_module, label, module, output, regex
 from torchlens.errors import ConfigurationError
+from torchlens.questions.nonfinite_answer import NONFINITE
 
 __all__ = ["CONSTRUCTORS", "read_what"]
 
@@ -33,17 +34,17 @@ CONSTRUCTORS: Final[dict[str, Callable[..., Selector]]] = {
 
 
 def read_what(text: str) -> Selector | str:
-    """A selector, or the name of an event type.
+    """A selector, the name of an event type, or ``nonfinite`` or ``nan``.
 
     Args:
-        text: ``func("relu") & in_module("block.2")``, ``node_fired`` or ``relu_1_2``.
+        text: ``func("relu") & in_module("block.2")``, ``node_fired``, ``nan`` or ``relu_1_2``.
 
     Raises:
         ConfigurationError: ``selector_text_malformed``.
         SelectorTypeError: What the selectors themselves are refused with.
     """
     text = text.strip()
-    if text in EVENTS_BY_NAME:
+    if text in EVENTS_BY_NAME or text in NONFINITE:
         return text
     if not text or len(text) > LONGEST:
         raise malformed(text, "it is empty" if not text else f"it is longer than {LONGEST} characters")

@@ -9,6 +9,7 @@ Note   a parameter has no event: its elements are known from the kept arguments 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -24,6 +25,7 @@ from journal.events import (
     PreHooksStarted,
     ValueReread,
 )
+from projections.backward import GRADIENT_WIDTH
 from projections.details import DTYPE, OUTPUTS, PAYLOAD, SHAPE, field
 from torchlens.reading.extents import Extents
 
@@ -48,11 +50,12 @@ class Seen(NamedTuple):
     extent: Any  # torchlens.measuring.Extent; None where nothing was kept of it, or it cannot be looked at
 
 
-def seen_in(extents: Extents) -> Iterator[Seen]:
-    """Every tensor that an event of a capture tells of."""
-    forward, at, gradient = extents.forward, 0, 0
+def seen_in(extents: Extents, start: int = 0, stop: int | None = None) -> Iterator[Seen]:
+    """Every tensor that an event of a capture tells of, of the events from ``start`` to before ``stop``."""
+    forward, at = extents.forward, start
+    gradient = bisect_left(forward.backward.gradients[4::GRADIENT_WIDTH], start)  # the fifth is its event
     kept_arguments = forward.beside.arguments
-    for run in forward.source.rows(0, forward.head):
+    for run in forward.source.rows(start, forward.head if stop is None else min(stop, forward.head)):
         for row in run:
             kind = row[0]
             if kept_arguments and (kind == OP or kind in CALLED) and at in kept_arguments:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from journal.events import (
@@ -30,14 +31,14 @@ from projections.errors import over_events
 from projections.forward import Forward
 from torchlens.errors import ConfigurationError
 from torchlens.questions.extents import Seen, seen_in
-from torchlens.questions.nonfinite_answer import FirstNonfinite, Nonfinite, Operand, OperandKind, Origin
+from torchlens.questions.nonfinite_answer import NONFINITE, FirstNonfinite, Nonfinite, Operand, OperandKind, Origin
 from torchlens.questions.sending import Sending
 from torchlens.questions.verdict import verdict_of
 from torchlens.reading.extents import Extents
 from torchlens.reading.locations import place_of_op
 from torchlens.reading.view import View, if_there
 
-__all__ = ["first_nonfinite"]
+__all__ = ["NonfiniteEvents", "first_nonfinite"]
 
 Reach: TypeAlias = "tuple[int, int, float | None, float | None]"
 
@@ -49,7 +50,7 @@ SEEDS: Final = field(PassOpened, "seeds")
 
 def first_nonfinite(view: View, kind: Nonfinite = "nonfinite") -> FirstNonfinite:
     """See ``Trace.first_nonfinite``."""
-    if kind not in ("nonfinite", "nan"):
+    if kind not in NONFINITE:
         raise ConfigurationError(
             code="option_value_invalid",
             problem=f"first_nonfinite() looks for {kind!r}, which is neither 'nonfinite' nor 'nan'",
@@ -58,6 +59,47 @@ def first_nonfinite(view: View, kind: Nonfinite = "nonfinite") -> FirstNonfinite
         )
     with over_events():
         return Search(view, kind).run()
+
+
+class NonfiniteEvents:
+    """The events of a capture at which a tensor is not finite, for those who go from one to the next.
+
+    Args:
+        view: The capture.
+        kind: What is looked for.
+
+    Attributes:
+        num_unexamined: Tensors that the last look passed over, since nothing was kept of them.
+    """
+
+    def __init__(self, view: View, kind: Nonfinite) -> None:
+        self.view: Final = view
+        self.kind: Final = kind
+        self.num_unexamined = 0
+
+    def first(self, start: int, stop: int) -> int | None:
+        """Number of the first one from ``start`` to before ``stop``; nothing before ``start`` is read."""
+        self.num_unexamined = 0
+        with over_events():
+            return next(self.among(Search(self.view, self.kind), start, stop), None)
+
+    def last(self, runs: Iterable[tuple[int, int]]) -> int | None:
+        """Number of the last one in the first of some runs of events that has one."""
+        self.num_unexamined = 0
+        with over_events():
+            search = Search(self.view, self.kind)
+            for start, stop in runs:
+                found = deque(self.among(search, start, stop), maxlen=1)
+                if found:
+                    return found[0]
+        return None
+
+    def among(self, search: Search, start: int, stop: int) -> Iterator[int]:
+        for seen in search.tensors(start, stop):
+            if seen.extent is None:
+                self.num_unexamined += 1
+            elif search.is_sought(seen.extent.num_nan, seen.extent.num_inf):
+                yield seen.at
 
 
 class Packed:
@@ -118,12 +160,17 @@ class Search:
         count = math.prod(self.forward.brief_of(value).shape or ())
         return self.extents.measuring.Extent(max(count, num_nan + num_inf), num_nan, num_inf, None, None)
 
+    def tensors(self, start: int = 0, stop: int | None = None) -> Iterator[Seen]:
+        """The tensors of some events, with what was told of the one at which ``raise_on_nan`` ended the forward."""
+        for seen in seen_in(self.extents, start, stop):
+            if seen.extent is None and seen.kind == "value" and seen.number == self.stopped_at:
+                yield seen._replace(extent=self.where_stopped())
+            else:
+                yield seen
+
     def run(self) -> FirstNonfinite:
-        for seen in seen_in(self.extents):
+        for seen in self.tensors():
             extent = seen.extent
-            if extent is None and seen.kind == "value" and seen.number == self.stopped_at:
-                extent = self.where_stopped()
-                seen = seen._replace(extent=extent)
             if extent is None:
                 if seen.kind == "value":
                     self.unexamined.append(seen.number)

@@ -16,10 +16,13 @@ from torchlens.questions.verdict import Verdict
 from torchlens.reading.locations import FuncCallLocation
 from torchlens.reading.statistics import reach
 
-__all__ = ["FirstNonfinite", "Nonfinite", "Operand", "OperandKind", "Origin"]
+__all__ = ["NONFINITE", "FirstNonfinite", "Nonfinite", "Operand", "OperandKind", "Origin"]
 
 Nonfinite: TypeAlias = Literal["nonfinite", "nan"]
 """What is looked for."""
+
+NONFINITE: Final[tuple[Nonfinite, ...]] = ("nonfinite", "nan")
+"""Infinity or NaN; NaN alone."""
 
 Kind: TypeAlias = Literal["input", "activation", "buffer", "constant", "argument", "gradient"]
 OperandKind: TypeAlias = Literal["activation", "parameter", "constant", "gradient"]

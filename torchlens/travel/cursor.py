@@ -223,8 +223,9 @@ class Cursor:
 
         Args:
             what: A selector, such as ``tl.grad("relu_1_2")``, ``tl.func("softmax")`` or ``tl.in_module("block.2")``,
-                for the event that made what it names; an event class or its stored name; or a function of the event
-                and the trace as it stood then.
+                for the event that made what it names; an event class or its stored name; ``"nonfinite"``, for a tensor
+                with NaN or infinity, or ``"nan"``, which passes over infinities; or a function of the event and the
+                trace as it stood then.
             timeout: Seconds to wait for an event that is yet to come; None for as long as somebody writes.
 
         Raises:
@@ -294,7 +295,7 @@ class Cursor:
 
     def first_nonfinite(self, kind: Nonfinite = "nonfinite") -> FirstNonfinite:
         """The first tensor of the capture with NaN or infinity, wherever the cursor stands; see
-        ``Trace.first_nonfinite``. ``cursor.seek(found.at)`` goes there."""
+        ``Trace.first_nonfinite``. ``cursor.seek(found.at)`` goes there, and ``cursor.next(kind)`` to the next one."""
         return self.whole.first_nonfinite(kind)
 
     def why(self, site: Any, *, bwd: int | None = None) -> Chain:

@@ -1,7 +1,7 @@
-"""What a cursor is sent to: events by selector, by type, or by a predicate.
+"""What a cursor is sent to: events by selector, by type, by tensors that are not finite, or by a predicate.
 
 Reads  the events of a capture and, for a selector, its tables at the head.
-Gives  ``sought``, which makes of any of the three something that finds its first and last match among some events.
+Gives  ``sought``, which makes of any of these something that finds its first and last match among some events.
 Rule   a selector of the forward matches the event that made the op row, so a call with several results is one match.
        One of gradients matches the event that tells of the gradient: that it was observed or, where nothing observed
        it, that the node which it came to fired. One of autograd nodes matches the firing. What ``|`` puts side by
@@ -23,6 +23,9 @@ from projections.backward_terms import about, behind_outputs, matching
 from projections.selector import AnyOf
 from torchlens import collector
 from torchlens.errors import ConfigurationError, LookupRefused
+from torchlens.printable import amount
+from torchlens.questions.nonfinite import NonfiniteEvents
+from torchlens.questions.nonfinite_answer import NONFINITE, Nonfinite
 from torchlens.reading.absent import absences
 from torchlens.reading.facade import Trace
 from torchlens.reading.gradient_sites import kinds_mixed, matching_firings, require_passes, spots
@@ -35,7 +38,7 @@ Predicate: TypeAlias = Callable[[Stamped, PastTrace], object]
 """Is given an event, and the trace as it stood after it."""
 
 What: TypeAlias = "Selector | type[Event] | str | Predicate"
-"""What a cursor may be sent to; a text is the name of an event type as it is stored."""
+"""What a cursor may be sent to; a text is the name of an event type as it is stored, ``"nonfinite"`` or ``"nan"``."""
 
 RUN: Final = 1024
 """Events that are read together when they are looked through backwards."""
@@ -68,7 +71,7 @@ def sought(trace: Trace, what: What) -> Sought:
 
     Args:
         trace: The capture.
-        what: A selector, an event class or its stored name, or a predicate.
+        what: A selector, an event class or its stored name, ``"nonfinite"`` or ``"nan"``, or a predicate.
 
     Raises:
         LookupRefused: ``event_type_unknown``.
@@ -77,6 +80,9 @@ def sought(trace: Trace, what: What) -> Sought:
     if isinstance(what, Selector):
         return Chosen(trace, what)
     if isinstance(what, str):
+        kind = next((kind for kind in NONFINITE if kind == what), None)
+        if kind is not None:
+            return NotFinite(trace, kind)
         if what not in EVENTS_BY_NAME:
             near = near_misses(what, (dict.fromkeys(EVENTS_BY_NAME, ()),))
             raise LookupRefused(
@@ -94,7 +100,8 @@ def sought(trace: Trace, what: What) -> Sought:
     raise ConfigurationError(
         code="match_type_invalid",
         problem=f"events are not looked for by {what!r}",
-        remedy="give a selector, an event class or its name, or a function of an event and the trace as it stood then",
+        remedy="give a selector, an event class or its name, 'nonfinite' or 'nan', or a function of an event and the "
+        "trace as it stood then",
         received_type=type(what).__name__,
     )
 
@@ -138,6 +145,30 @@ class OfType:
 
     def hint(self) -> str | None:
         return None
+
+
+class NotFinite:
+    """The events at which a tensor holds NaN, or infinity too; what nothing was kept of matches not.
+
+    Args:
+        trace: The capture.
+        kind: ``"nonfinite"``, or ``"nan"``, which passes over infinities.
+    """
+
+    is_settled_by_events = False  # a payload may come after its event
+
+    def __init__(self, trace: Trace, kind: Nonfinite) -> None:
+        self.events: Final = NonfiniteEvents(trace, kind)
+
+    def first(self, start: int, stop: int) -> int | None:
+        return self.events.first(start, stop)
+
+    def last(self, start: int, stop: int) -> int | None:
+        return self.events.last(runs_back(start, stop))
+
+    def hint(self) -> str | None:
+        missed = self.events.num_unexamined
+        return f"{amount(missed, 'tensor')} there could not be looked at" if missed else None
 
 
 class Holding:
