@@ -28,7 +28,7 @@ from journal.events import (
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
 from tests.strategies import capture_streams, opened, payloads_named
-from torchlens.testing.checking.diary_order import Diary, check_diary
+from torchlens.testing.checking.diary_order import DiaryOrder, check_diary
 
 DIARY = (
     EngineEntered,
@@ -62,7 +62,7 @@ def test_every_prefix_keeps_the_order_too(events: list[Event], cut: int) -> None
     check_diary(events[:cut], is_whole=False)
 
 
-def traits(events: list[Event], diary: Diary) -> set[str]:
+def traits(events: list[Event], diary: DiaryOrder) -> set[str]:
     """What is special about the passes of a capture."""
     found = {cls.__name__ for cls in map(type, events) if cls in DIARY}
     for number, each in enumerate(diary.opened):

@@ -58,7 +58,7 @@ class Histogram(NamedTuple):
     counts: tuple[int, ...]  # the last part has its upper end in it
 
 
-class Row(NamedTuple):
+class Elements(NamedTuple):
     """The finite elements of a part of a tensor in the order of its axes, of complex ones the magnitudes."""
 
     finite: Tensor
@@ -71,7 +71,7 @@ class Row(NamedTuple):
         return (self.finite.numel() + self.num_nan + self.num_inf) * self.each
 
 
-Rows: TypeAlias = "tuple[list[Row], int]"
+Rows: TypeAlias = "tuple[list[Elements], int]"
 """The rows of a tensor, and the power of two by which the magnitudes among them were multiplied."""
 
 
@@ -167,7 +167,7 @@ def rows_of(tensor: Tensor) -> Rows | None:
     if plain and plain[0][0].dtype.is_complex:
         scale = scale_for([compat.viewed(compat.real_parts(part), -1) for part, _ in plain])
         plain = [(magnitudes(part, scale), each) for part, each in plain]
-    return [Row(*finite_in(part), each) for part, each in plain], scale
+    return [Elements(*finite_in(part), each) for part, each in plain], scale
 
 
 def in_a_row(plain: Tensor) -> tuple[Tensor, int]:
@@ -231,7 +231,7 @@ def unscaled(number: float, scale: int) -> float:
 # -- range
 
 
-def reached(rows: list[Row], scale: int) -> Extent:
+def reached(rows: list[Elements], scale: int) -> Extent:
     ends = [end for row in rows if row.finite.numel() for end in ends_of(row.finite)]
     if scale:
         ends = [unscaled(end, scale) for end in ends]
@@ -252,7 +252,7 @@ def ends_of(plain: Tensor) -> tuple[float, float]:
 # -- mean and spread
 
 
-def moments(rows: list[Row], scale: int, extent: Extent) -> tuple[float | None, float | None]:
+def moments(rows: list[Elements], scale: int, extent: Extent) -> tuple[float | None, float | None]:
     """Mean and standard deviation of the finite elements; None where there is none."""
     count = extent.size - extent.num_nonfinite
     if not count:

@@ -20,7 +20,7 @@ from tests.strategies import branched
 from tests.torchlens.command import printed
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
-from torchlens.testing.checking.diary_order import Diary, check_diary
+from torchlens.testing.checking.diary_order import DiaryOrder, check_diary
 
 
 class Raising(torch.autograd.Function):
@@ -172,7 +172,7 @@ def test_summary_tells_the_passes(journal: Path, capsys: pytest.CaptureFixture[s
 # Inside a pass ----------------------------------------------------------------------------------------
 
 
-def moments(events: list[Event]) -> Iterator[tuple[int, Diary]]:
+def moments(events: list[Event]) -> Iterator[tuple[int, DiaryOrder]]:
     """Each number of events from the settlement on, and what the diary had told by then."""
     begun = next(at for at, event in enumerate(events) if isinstance(event, PassOpened))
     for at in range(begun, len(events) + 1):

@@ -35,7 +35,7 @@ _grad_enabled = compat.grad_enabled
 _function_mode_on = compat.function_mode_on
 
 
-class Told(Protocol):
+class OperatorDiary(Protocol):
     """A diary, as far as it is told of operators."""
 
     is_armed: bool
@@ -62,7 +62,7 @@ class Telling:
         is_others: Whether a node that is not among these belongs to another capture.
     """
 
-    diary: Told
+    diary: OperatorDiary
     number: int
     pending: list[Row]
     chunk: int

@@ -23,7 +23,7 @@ from torchlens.validation.findings import Check
 
 __all__ = ["HookedPlaces", "flow_checks"]
 
-Place: TypeAlias = "tuple[Any, int]"
+Edge: TypeAlias = "tuple[Any, int]"
 """A node, or its row, and which of its outputs."""
 
 
@@ -31,7 +31,7 @@ class HookedPlaces:
     """Where hooks of the user's stand on tensors, for those put on while this is on."""
 
     def __init__(self) -> None:
-        self.places: Final[set[Place]] = set()
+        self.places: Final[set[Edge]] = set()
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
@@ -64,16 +64,16 @@ def flow_checks(trace: Trace, hooked: HookedPlaces) -> Iterator[Check]:
     passes, missing = trace.autograd.backward_passes, trace.tables.grad_fn_calls.column("missing_outputs")
     at, with_op = frozenset(trace.tables.forward.pairing.at), trace.tables.grad_fns.column("has_op")
 
-    def told(place: Place) -> bool:
+    def told(place: Edge) -> bool:
         """Whether what arrives there is kept: of a node with ops, at the outputs at which one of them stands."""
         return place in at or not with_op[place[0]]
 
     calls, nodes = trace.autograd.grad_fn_calls, trace.autograd.grad_fns
     for number in range(autograd.num_passes):
         firings = () if passes[number].is_transient else autograd.fires_in[number]
-        sent: dict[Place, list[Tensor]] = {}
+        sent: dict[Edge, list[Tensor]] = {}
         reached: dict[int, set[int]] = {}  # by row of a node, the outputs that something was sent to
-        unknown: set[Place] = set()
+        unknown: set[Edge] = set()
         for fire in firings:
             row, given = autograd.fire_rows[fire], calls[fire].grad_inputs
             for place, towards in enumerate(autograd.inputs_of(row)):
@@ -104,7 +104,7 @@ def flow_checks(trace: Trace, hooked: HookedPlaces) -> Iterator[Check]:
                     yield Check("flow", name, None, None, "failed", "flow_inconsistent", missed(terms, arrived))
 
 
-def rooted(trace: Trace, number: int) -> frozenset[Place]:
+def rooted(trace: Trace, number: int) -> frozenset[Edge]:
     """The places at which a pass began."""
     forward = trace.tables.forward
     edges = (edge for edge, _ in opened(forward, number)[ROOTS] if edge is not None)

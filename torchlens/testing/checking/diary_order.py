@@ -36,7 +36,7 @@ from journal.lifecycle import PASS, PassState, PassStep
 from journal.machine import Machine
 from torchlens.testing.checking.refusing import require
 
-__all__ = ["Diary", "check_diary"]
+__all__ = ["DiaryOrder", "check_diary"]
 
 NODE = DESCRIPTION.index("grad_node")
 
@@ -54,7 +54,7 @@ OF_PASS = (
 )
 
 
-class Diary:
+class DiaryOrder:
     """What a diary has told so far."""
 
     def __init__(self) -> None:
@@ -247,14 +247,14 @@ class Diary:
         self.machines[number].step(PassStep(event.closed_by))
 
 
-def check_diary(events: Sequence[Event], *, is_whole: bool = True) -> Diary:
+def check_diary(events: Sequence[Event], *, is_whole: bool = True) -> DiaryOrder:
     """Hold the events of a capture against the promises of its backward diary.
 
     Args:
         events: From the header on; each stands at its number.
         is_whole: Whether the process that captured had said everything.
     """
-    diary = Diary()
+    diary = DiaryOrder()
     for at, event in enumerate(events):
         diary.take(at, event)
     if is_whole:

@@ -20,7 +20,7 @@ from projections import CaptureTables, Projector, fingerprint, invariants
 from torchlens.errors import ValidationError
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
-from torchlens.testing.checking.diary_order import Diary
+from torchlens.testing.checking.diary_order import DiaryOrder
 from torchlens.testing.checking.forward_order import ForwardOrder
 from torchlens.testing.checking.refusing import require
 
@@ -81,7 +81,7 @@ def check_stream(events: Sequence[Event]) -> CaptureTables:
 def check_order(events: Sequence[Event]) -> None:
     """Every event may follow those before it."""
     machine = Machine(CAPTURE, CaptureState.IDLE)
-    forward, diary = ForwardOrder(), Diary()
+    forward, diary = ForwardOrder(), DiaryOrder()
     at, event = 0, None
     try:
         for at, event in enumerate(events):
