@@ -8,8 +8,8 @@ from typing import Any
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
-from tests.differentiating import weighted
 from torchlens.generators import seed_all
+from torchlens.validation.default_loss import weighted
 
 Build = Callable[[], tuple[Any, Sequence[Any], Mapping[str, Any]]]
 """Makes a model and its arguments, the same each time."""

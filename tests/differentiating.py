@@ -17,16 +17,6 @@ import torchlens as tl
 from torchlens.capture.template import leaves
 
 
-def weighted(output: Any) -> Tensor | None:
-    """A loss of every differentiable tensor in what a model returned, each element with a weight of its own."""
-    terms = []
-    for _, tensor in leaves(output, deep=True):
-        if tensor.requires_grad and tensor.layout == torch.strided:
-            weights = torch.cos(torch.arange(tensor.numel(), dtype=torch.float32)).view(tensor.shape)
-            terms.append((tensor.real if tensor.is_complex() else tensor).float().mul(weights).sum())
-    return torch.stack(terms).sum() if terms else None
-
-
 def places(trace: tl.Trace, given: Any = ()) -> dict[str, Any]:
     """Where the value of each op stands in the graph, by its label; what stands nowhere is left out.
 

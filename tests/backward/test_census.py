@@ -26,13 +26,13 @@ from tests.backward.observing import (
     require_fired_once,
     same,
 )
-from tests.differentiating import weighted
 from torchlens import compat
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import leaves
 from torchlens.reading.failed import TraceCaptureError
 from torchlens.testing import Program, programs
 from torchlens.testing.checking.diary_order import check_diary
+from torchlens.validation.default_loss import weighted
 
 READY = tl.CaptureOptions(backward_ready=True)
 

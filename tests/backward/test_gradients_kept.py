@@ -16,24 +16,14 @@ from torch.autograd.graph import GradientEdge
 import torchlens as tl
 from journal.events import GradientObserved, NodesFound, PassJournaled
 from tests.backward.observing import events_of, kept, live_edges, require_closed_in_order, require_fired_once, same
-from torchlens.capture.template import leaves
 from torchlens.reading.failed import TraceCaptureError
 from torchlens.testing import Program, assert_tracing_changes_nothing, programs
-
-
-def loss_of(result: Any) -> Tensor | None:
-    """A weighted sum of what a model returned; None where none of it is differentiable."""
-    terms = []
-    for place, (_, tensor) in enumerate(leaves(result, deep=True)):
-        if tensor.requires_grad and not tensor.is_sparse:
-            weights = torch.linspace(0.5, 1.5, tensor.numel()).reshape(tensor.shape).to(tensor.dtype)
-            terms.append((tensor * weights).sum().real.double() * (place + 1))
-    return sum(terms[1:], terms[0]) if terms else None
+from torchlens.validation.default_loss import weighted
 
 
 def require_kept_as_torch_computes(trace: tl.Trace) -> None:
     """The gradient of every op's output, against ``torch.autograd.grad`` with respect to the live edges."""
-    loss = loss_of(trace.output)
+    loss = weighted(trace.output)
     if loss is None:
         return
     edges = live_edges(trace)

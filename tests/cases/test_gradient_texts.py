@@ -12,7 +12,7 @@ import torch
 
 import torchlens as tl
 from tests.cases.test_case_texts import built, load
-from tests.differentiating import weighted
+from torchlens.validation.default_loss import weighted
 
 SAVED = tl.CaptureOptions(save_grads=True)
 

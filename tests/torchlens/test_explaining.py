@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 
 import torchlens as tl
-from tests.differentiating import gradients, places, weighted
+from tests.differentiating import gradients, places
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.reading.explaining import Explanation
 from torchlens.testing import Program, programs
+from torchlens.validation.default_loss import weighted
 
 
 class Cutting(nn.Module):

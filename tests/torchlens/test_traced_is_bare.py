@@ -353,6 +353,35 @@ def test_a_model_that_behaves_passes_and_gives_its_trace() -> None:
     assert trace.ops.labels == ("input_1", "linear_1_1", "output_1")
 
 
+class Turned(torch.autograd.Function):
+    """A number on the imaginary axis, whose gradient a factor spoils."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return torch.complex(torch.zeros_like(x), x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]  # as torch has it
+        return grad.imag * ctx.factor, None
+
+
+def test_a_gradient_that_differs_by_the_imaginary_part_alone_is_seen() -> None:
+    def ran(*factors: float) -> tl.Trace:
+        given = iter(factors)
+
+        def build() -> Any:
+            factor = next(given)
+            return (lambda x: Turned.apply(x, factor)), [torch.ones(3, requires_grad=True)], {}
+
+        return assert_tracing_changes_nothing(build)
+
+    assert ran(1.0, 1.0).status == "complete"
+    with pytest.raises(tl.errors.ValidationError) as refused:
+        ran(1.0, 2.0)
+    assert any(change.startswith("gradient of input 0") for change in refused.value.fields["changes"])
+
+
 KINDS: dict[str, Callable[[Tensor], Tensor]] = {
     "quantised": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
     "quantised with another scale": lambda x: torch.quantize_per_tensor(

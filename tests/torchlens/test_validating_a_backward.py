@@ -21,7 +21,7 @@ from torchlens.backward.hooks import Tape
 from torchlens.errors import ConfigurationError, TorchLensError
 from torchlens.reading.view import View
 from torchlens.testing import Program, programs
-from torchlens.validation.differentiating import weighted
+from torchlens.validation.default_loss import weighted
 from torchlens.validation.findings import ValidationReport
 
 ROWS = torch.linspace(-2, 2, 12).reshape(3, 4)

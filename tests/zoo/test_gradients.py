@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import torchlens as tl
-from tests.differentiating import gradients, places, weighted
+from tests.differentiating import gradients, places
 from tests.programs import ROOT
 from torchlens.errors import PayloadUnavailableError
 from torchlens.generators import seed_all
+from torchlens.validation.default_loss import weighted
 
 ZOO = ROOT / "tests" / "data" / "zoo"
 NAMES = sorted(path.stem for path in (ZOO / "peer").glob("[a-z]*.json"))

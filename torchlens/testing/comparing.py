@@ -26,6 +26,7 @@ from torchlens.errors import ValidationError
 from torchlens.generators import RandomState, seed_all
 from torchlens.reading.facade import Trace
 from torchlens.reading.failed import TraceCaptureError
+from torchlens.validation.default_loss import weighted
 
 Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
 """Makes a model with its positional and keyword arguments, new at each call and the same each time."""
@@ -187,14 +188,10 @@ def _differentiated(model: Any, given: list[Given], output: Any, look: Look) -> 
 def _after_backward(model: Any, given: list[Given], output: Any, look: Look) -> Facts:
     seen: Facts = {}
     try:
-        terms = []
-        for _, tensor in leaves(output, deep=True):
-            if tensor.requires_grad and tensor.layout == torch.strided:
-                weights = torch.cos(torch.arange(tensor.numel(), dtype=torch.float32)).view(tensor.shape)
-                terms.append((tensor.real if tensor.is_complex() else tensor).float().mul(weights).sum())
-        if not terms:
+        loss = weighted(output)
+        if loss is None:
             return seen
-        torch.stack(terms).sum().backward()
+        loss.backward()
     except RuntimeError as error:  # of a view, too, that torch lets nobody read any more
         # Which gradients had been accumulated by then depends on the order in which torch took the nodes.
         return {"backward raised": (type(error).__name__, _without_circumstances(str(error)))}

@@ -23,10 +23,11 @@ from torchlens.capture.template import leaves
 from torchlens.copying import copy_of
 from torchlens.errors import ConfigurationError
 from torchlens.generators import RandomState, seeded
+from torchlens.validation.default_loss import weighted
 from torchlens.validation.model_state import Held, ModelState
 from torchlens.validation.module_watch import Arrivals, ModuleWatch
 
-__all__ = ["Ran", "Runs", "weighted"]
+__all__ = ["Ran", "Runs"]
 
 LossOf = Callable[[Any], Any]
 
@@ -173,25 +174,3 @@ class Runs:
             grads = {name: leaf.grad if compat.is_leaf(leaf) else None for name, leaf in self.leaves.items()}
             found = {name: None if grad is None else copy_of(compat.detach(grad)) for name, grad in grads.items()}
             return Ran(None if loss is None else copy_of(compat.detach(loss)), found, arrivals)
-
-
-def weighted(output: Any) -> Tensor | None:
-    """A loss of every differentiable tensor in what a model returned, each element with a weight of its own.
-
-    A plain sum would give a softmax or a normalized layer no gradient at all.
-    """
-    terms: list[Tensor] = []
-    found = [tensor for _, tensor in leaves(output, deep=True) if tensor.requires_grad]
-    for tensor in [part for whole in found for part in (whole.unbind() if whole.is_nested else (whole,))]:
-        plain = tensor.to_dense() if tensor.layout != torch.strided else tensor
-        if plain.is_complex():
-            plain = torch.view_as_real(plain.resolve_conj())
-        wide = plain if plain.dtype in (torch.float32, torch.float64) else plain.float()
-        weights = torch.cos(torch.arange(wide.numel(), dtype=wide.dtype, device=wide.device)).reshape(wide.shape)
-        terms.append((wide * weights).sum())
-    if not terms:
-        return None
-    loss = terms[0]
-    for term in terms[1:]:
-        loss = loss + term.to(loss.device)
-    return loss

@@ -13,7 +13,7 @@ Source central differences; Nocedal and Wright, Numerical Optimization, 2006, se
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ from torchlens.capture.template import leaves
 from torchlens.errors import ValidationError
 from torchlens.generators import RandomState, seed_all
 from torchlens.testing.checking.copies import Called, copied, copies, named_inputs
+from torchlens.validation.default_loss import weighted
 
 __all__ = ["check_gradients"]
 
@@ -80,16 +81,16 @@ def check_gradients(
         wrong = [one for one in slopes if not one.has_edge and not is_near(one, rtol, atol)]
         if not wrong:
             return tuple([one.name for one in slopes if not one.has_edge])
-        at = [place for place in places(called, seed) if goes_wrong(place.called, seed, rtol, atol)]
-        inner = [place for place in at if not any(is_inside(other.address, place.address) for other in at)]
-        functions = sorted({name for place in inner for name in own_functions(place.called, seed)})
+        at = [call for call in first_calls(called, seed) if goes_wrong(call.called, seed, rtol, atol)]
+        inner = [call for call in at if not any(is_inside(other.address, call.address) for other in at)]
+        functions = sorted({name for call in inner for name in own_functions(call.called, seed)})
     finally:
         streams.restore()
     told = "; ".join(
         f"{one.name} has {one.by_gradient:.6g} by its gradient, {one.by_difference:.6g} by difference"
         for one in wrong[:5]
     )
-    modules = tuple([place.address for place in inner])
+    modules = tuple([call.address for call in inner])
     names = ", ".join([name or "the model itself" for name in modules])
     blame = f"; wrong by itself: {names}" if names else ""
     blame += f", in which {', '.join(functions)} ran" if functions else ""
@@ -128,16 +129,23 @@ def widened(called: Called) -> Called:
         model.double()
     wide: dict[int, Tensor] = {}  # one tensor given twice stays one
 
-    def widen(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if not value.is_floating_point():
-                return value
-            return wide.setdefault(id(value), value.detach().double().requires_grad_())
-        if isinstance(value, Mapping) and type(value) is dict:
-            return {key: widen(item) for key, item in value.items()}
-        return type(value)(map(widen, value)) if type(value) in (list, tuple) else value
+    def widen(tensor: Tensor) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        return wide.setdefault(id(tensor), tensor.detach().double().requires_grad_())
 
-    return model, widen(tuple(args)), widen(dict(kwargs))
+    return model, rebuilt(tuple(args), widen), rebuilt(dict(kwargs), widen)
+
+
+def rebuilt(value: Any, of_tensor: Callable[[Tensor], Tensor]) -> Any:
+    """The same lists, tuples and dicts, and something for each tensor in them."""
+    if isinstance(value, Tensor):
+        return of_tensor(value)
+    if type(value) is dict:
+        return {key: rebuilt(item, of_tensor) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)([rebuilt(item, of_tensor) for item in value])
+    return value
 
 
 def variables(called: Called) -> dict[str, Tensor]:
@@ -156,7 +164,7 @@ def slopes_of(called: Called, seed: int) -> Iterator[Slope]:
     """One slope of each variable that reaches an output."""
     base = copied(called)
     of = variables(base)
-    total = weighted(base, seed)
+    total = total_of(base, seed)
     if total is None or not of:
         return
     gradients = torch.autograd.grad(total, list(of.values()), allow_unused=True)
@@ -180,77 +188,59 @@ def moved(called: Called, seed: int, name: str, by: Tensor) -> float:
     there = copied(called)
     with torch.no_grad():
         variables(there)[name].add_(by)
-    total = weighted(there, seed)
+    total = total_of(there, seed)
     return math.nan if total is None else float(total.detach())
 
 
-def weighted(called: Called, seed: int) -> Tensor | None:
-    """A sum of all that is returned, each element with a weight of its own; None where nothing depends on anything."""
+def total_of(called: Called, seed: int) -> Tensor | None:
+    """The weighted sum of all that is returned; None where nothing depends on anything."""
     model, args, kwargs = called
     given = {id(tensor): tensor.clone() for _, tensor in leaves((args, kwargs))}  # a leaf may not be written
+    args, kwargs = (rebuilt(value, lambda tensor: given.get(id(tensor), tensor)) for value in (args, kwargs))
     seed_all(seed)
     with torch.enable_grad():
-        result = model(*exchanged(args, given), **exchanged(kwargs, given))
-        terms: list[Tensor] = []
-        for _, tensor in leaves(result, deep=True):
-            if tensor.requires_grad and tensor.layout == torch.strided and tensor.numel():
-                real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-                weights = torch.cos(torch.arange(real.numel(), dtype=torch.float64)).view(real.shape)
-                terms.append((real.double() * weights.to(real.device)).sum())
-        return torch.stack([term.cpu() for term in terms]).sum() if terms else None
-
-
-def exchanged(value: Any, given: Mapping[int, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return given.get(id(value), value)
-    if type(value) is dict:
-        return {key: exchanged(item, given) for key, item in value.items()}
-    return type(value)([exchanged(item, given) for item in value]) if type(value) in (list, tuple) else value
+        return weighted(model(*args, **kwargs))
 
 
 # Where ----------------------------------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class FirstCall(NamedTuple):
     """A module with the arguments that it had when it was first called."""
 
     address: str
     called: Called
 
 
-def places(called: Called, seed: int) -> Sequence[Place]:
+def first_calls(called: Called, seed: int) -> Sequence[FirstCall]:
     """Every module of the model that was called, the model itself with it."""
     model, *_ = here = copied(called)
     if not isinstance(model, nn.Module):
-        return [Place("", called)]
-    met: dict[str, Place] = {}
+        return [FirstCall("", called)]
+    met: dict[str, FirstCall] = {}
 
     def meet(address: str, module: nn.Module) -> Any:
         def hook(one: nn.Module, args: Any, kwargs: Any) -> None:
             if address not in met:
-                met[address] = Place(address, widened((one, unbound(args), unbound(kwargs))))
+                met[address] = FirstCall(address, widened((one, unbound(args), unbound(kwargs))))
 
         return module.register_forward_pre_hook(hook, with_kwargs=True)
 
     hooks = [meet(address, module) for address, module in model.named_modules() if address]
-    weighted(here, seed)
+    total_of(here, seed)
     for hook in hooks:
         hook.remove()
-    return [Place("", called), *met.values()]
+    return [FirstCall("", called), *met.values()]
 
 
 def unbound(value: Any) -> Any:
     """The same on no graph, as it is now."""
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if type(value) is dict:
-        return {key: unbound(item) for key, item in value.items()}
-    return type(value)(map(unbound, value)) if type(value) in (list, tuple) else value
+    return rebuilt(value, lambda tensor: tensor.detach().clone())
 
 
 def own_functions(called: Called, seed: int) -> set[str]:
     """Names of the user's autograd functions in the graph of a call."""
-    total = weighted(copied(called), seed)
+    total = total_of(copied(called), seed)
     waiting: list[Any] = [] if total is None else [total.grad_fn]
     met: set[Any] = set()
     found: set[str] = set()
