@@ -14,7 +14,15 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 import torchlens as tl
+from torchlens import compat
 from torchlens.capture.template import leaves
+from torchlens.validation.default_loss import weighted
+
+
+def loss_of(trace: tl.Trace) -> Tensor | None:
+    """A loss of what a model returned; None where no backward from it reaches an op, as from leaves made on the way."""
+    made = [tensor for _, tensor in leaves(trace.output, deep=True) if tensor.requires_grad]
+    return None if all(map(compat.is_leaf, made)) else weighted(trace.output)
 
 
 def places(trace: tl.Trace, given: Any = ()) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from torch.autograd.graph import GradientEdge
 import torchlens as tl
 from journal.events import GradientObserved, NodesFound, PassJournaled
 from tests.backward.observing import events_of, kept, live_edges, require_closed_in_order, require_fired_once, same
+from tests.differentiating import loss_of
 from torchlens.reading.failed import TraceCaptureError
 from torchlens.testing import Program, assert_tracing_changes_nothing, programs
-from torchlens.validation.default_loss import weighted
 
 
 def require_kept_as_torch_computes(trace: tl.Trace) -> None:
     """The gradient of every op's output, against ``torch.autograd.grad`` with respect to the live edges."""
-    loss = weighted(trace.output)
+    loss = loss_of(trace)
     if loss is None:
         return
     edges = live_edges(trace)

@@ -14,12 +14,12 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
+from tests.differentiating import loss_of
 from tests.programs import run
 from torchlens.errors import ConfigurationError, TraceCleanedUpError
 from torchlens.report import CostTree, CostTreeRow, backward_status, cost_tree
 from torchlens.report.tree import COLUMNS, WIDTH
 from torchlens.testing import Program, programs
-from torchlens.validation.default_loss import weighted
 
 BOTH = tl.CaptureOptions(backward_ready=True, measure_autograd_memory=True)
 
@@ -529,7 +529,7 @@ def test_rows_ops_and_tree_agree_whatever_the_program(program: Program) -> None:
         trace = tl.trace(model, args, kwargs, capture=BOTH, save="none")
     except (tl.TraceCaptureError, tl.TorchLensError):
         return
-    loss = weighted(trace.output)
+    loss = loss_of(trace)
     if loss is not None:
         try:
             trace.backward(loss)

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 
 import torchlens as tl
-from tests.differentiating import gradients, places
+from tests.differentiating import gradients, loss_of, places
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.reading.explaining import Explanation
 from torchlens.testing import Program, programs
-from torchlens.validation.default_loss import weighted
 
 
 class Cutting(nn.Module):
@@ -439,7 +438,7 @@ def test_there_is_an_explanation_exactly_where_torch_has_no_gradient_and_it_is_t
     except tl.TraceCaptureError:
         return
     with torch.inference_mode(False), torch.enable_grad():
-        loss = weighted(trace.output)
+        loss = loss_of(trace)
         if loss is None:
             return
         try:
