@@ -11,7 +11,8 @@ Not    labels (autograd.py) and their order (node_order.py), or whose gradient i
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -66,6 +67,27 @@ Like: TypeAlias = "tuple[tuple[int, ...], str, str]"
 """Shape, dtype, device."""
 
 
+class Firing(NamedTuple):
+    """A firing, by its numbers."""
+
+    node: int  # row of the fold
+    pass_number: int
+    at: int  # number of its event
+    time_ns: int  # at which it began
+
+
+class Observed(NamedTuple):
+    """An observed gradient, by its numbers."""
+
+    node: int  # row of the fold
+    pass_number: int
+    is_input: int  # 0 at an output of the node, 1 at an input
+    slot: int
+    at: int  # number of its event
+    time_ns: int
+    like: int
+
+
 @attrs.define(slots=True)
 class Backward:
     """What the backward fold has made so far."""
@@ -98,6 +120,26 @@ class Backward:
     measured: list[Figures | None] = appended()  # statistics of the one at the same place
     makers: list[int] = appended(width=2)  # pass, event that tells which node ran when
     dispatched: list[int] = appended("dispatched_ops", width=DISPATCHED_WIDTH)
+
+    def firing(self, fire: int) -> Firing:
+        """One firing."""
+        return Firing(*self.fires[fire * FIRE_WIDTH : (fire + 1) * FIRE_WIDTH])
+
+    def firings(self) -> Iterator[Firing]:
+        """Every firing, in order."""
+        return map(Firing, *(self.fires[place::FIRE_WIDTH] for place in range(FIRE_WIDTH)))
+
+    def gradient(self, gradient: int) -> Observed:
+        """One observed gradient."""
+        return Observed(*self.gradients[gradient * GRADIENT_WIDTH : (gradient + 1) * GRADIENT_WIDTH])
+
+    def observed(self) -> Iterator[Observed]:
+        """Every observed gradient, in order."""
+        return map(Observed, *(self.gradients[place::GRADIENT_WIDTH] for place in range(GRADIENT_WIDTH)))
+
+    def opened_at(self, number: int) -> int:
+        """Number of the event that opened a pass."""
+        return self.passes[number * PASS_WIDTH]
 
     def frozen(self) -> Backward:
         """As it stands now, untouched by what is folded later."""

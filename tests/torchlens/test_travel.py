@@ -149,6 +149,12 @@ def test_a_cursor_and_its_trace_list_what_the_pages_tell(cursor: tl.Cursor, trac
     assert set(dir(cursor.trace)) - set(dir(trace)) == {"moment", "num_events", "position", "whole"}
 
 
+def test_a_cursor_is_moved_by_what_checks_where_to(cursor: tl.Cursor) -> None:
+    with pytest.raises(AttributeError):
+        cursor.position = 10**9  # type: ignore[misc]
+    assert cursor.position == 0
+
+
 # Where an event happened ------------------------------------------------------------------------------
 
 

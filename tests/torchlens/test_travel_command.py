@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from tests.torchlens.command import printed
 from torchlens.cli import main
-from torchlens.debugger.session import COMMANDS, Session
+from torchlens.debugger.session import COMMANDS, Command, Session
 from torchlens.debugger.written import CONSTRUCTORS, read_what
 
 DOCS = Path(__file__).parents[2] / "docs" / "time_travel.md"
@@ -197,10 +197,19 @@ def test_what_is_shown_are_the_records(session: Session) -> None:
 def test_every_command_answers_or_refuses_by_code_wherever_one_stands(session: Session) -> None:
     for position in range(session.cursor.num_events + 1):
         for command in COMMANDS:
-            session.cursor.position = position
+            session.cursor.seek(position - 1 if position else 0.0)
             for line in (*command.words, f"{command.words[0]} 1", f"{command.words[0]} nonsense("):
                 with contextlib.suppress(tl.TorchLensError):
                     assert all("\n" not in said for said in session.answer(line))
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.takes is None], ids=lambda each: each.words[0])
+def test_what_takes_nothing_is_refused_with_something_behind_it(session: Session, command: Command) -> None:
+    for word in command.words:
+        with pytest.raises(tl.TorchLensError) as refused:
+            session.answer(f"{word} 1")
+        assert refused.value.code == "travel_argument_invalid"
+    assert not session.is_over
 
 
 def test_events_are_listed_with_a_mark_at_the_cursor(session: Session) -> None:

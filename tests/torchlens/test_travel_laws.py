@@ -167,7 +167,7 @@ def moves_agree(cursor: tl.Cursor, what: Any, expected: list[int]) -> None:
             "run_back_to": expected[: bisect_right(expected, here)][-1:],
         }
         for move, found in wanted.items():
-            cursor.position = position
+            cursor.seek(position - 1 if position else 0.0)
             if found:
                 getattr(cursor, move)(what)
                 assert cursor.position == found[0] + 1

@@ -133,7 +133,10 @@ class Screen(App[None]):
             answer.scroll_relative(y=sign * answer.size.height, animate=False)
             return
         cursor = self.session.cursor
-        cursor.position = min(max(0, cursor.position + sign * self.num_rows), cursor.num_events)
+        if sign > 0:
+            cursor.step(min(self.num_rows, cursor.num_events - cursor.position))
+        else:
+            cursor.back(min(self.num_rows, cursor.position))
         self.refresh_all()
 
     def action_seek(self, part: float) -> None:

@@ -56,7 +56,10 @@ class Session:
                 remedy=(f"did you mean {near[0]!r}? " if near else "") + "help lists them",
                 received=word,
             )
-        return list(command.run(self, rest.strip()))
+        rest = rest.strip()
+        if rest and command.takes is None:
+            raise argument_invalid(f"{command.words[0]} takes no argument", f"say {command.words[0]} alone")
+        return list(command.run(self, rest))
 
     # -- moves
 
@@ -116,28 +119,22 @@ class Session:
         stamped = self.cursor.event
         yield "before the first event" if stamped is None else event_line(self.cursor.whole, stamped)
 
-    def where(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "where")
+    def where(self, _rest: str) -> Iterator[str]:
         yield from str(self.cursor.where()).split("\n")
 
-    def changed(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "changed")
+    def changed(self, _rest: str) -> Iterator[str]:
         yield from str(self.cursor.changed()).split("\n")
 
-    def record(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "record")
+    def record(self, _rest: str) -> Iterator[str]:
         yield from record_lines(self.cursor)
 
-    def source(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "source")
+    def source(self, _rest: str) -> Iterator[str]:
         yield from source_lines(self.cursor)
 
-    def values(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "values")
+    def values(self, _rest: str) -> Iterator[str]:
         yield from value_lines(self.cursor) or ["no values: this event made no op and no gradient"]
 
-    def state(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "state")
+    def state(self, _rest: str) -> Iterator[str]:
         yield state_line(self.cursor)
 
     def events(self, rest: str) -> Iterator[str]:
@@ -158,12 +155,10 @@ class Session:
             raise argument_invalid("the event tells of no op and no gradient", "say which: why relu_1_2")
         return found
 
-    def help(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "help")
+    def help(self, _rest: str) -> Iterator[str]:
         yield from aligned([(command.usage, command.text) for command in COMMANDS])
 
-    def quit(self, rest: str) -> Iterator[str]:
-        nothing_behind(rest, "quit")
+    def quit(self, _rest: str) -> Iterator[str]:
         self.is_over = True
         yield from ()
 
@@ -175,35 +170,36 @@ class Command(NamedTuple):
     """Something that can be said."""
 
     words: tuple[str, ...]  # the first one is its name
+    takes: str | None  # what may stand behind it, as it is written in the help; None for nothing
     run: Run
-    usage: str
     text: str
+
+    @property
+    def usage(self) -> str:
+        """How it is said: its name with what it takes, then its letter."""
+        name, *letters = self.words
+        return ", ".join((f"{name} {self.takes}" if self.takes else name, *letters))
 
 
 COMMANDS: Final = (
-    Command(("step", "s"), Session.step, "step [N], s", "N events on, 1 if no number is given"),
-    Command(("back", "b"), Session.back, "back [N], b", "N events back"),
-    Command(("seek",), Session.seek, "seek N", "onto event N, from the end if negative; 0.5 is half of the way"),
-    Command(("next", "n"), Session.next, "next [WHAT], n", "to the next match; without WHAT, of what was sought last"),
-    Command(("previous", "p"), Session.previous, "previous [WHAT], p", "to the match before"),
-    Command(("run_to",), Session.run_to, "run_to [WHAT]", "as next, but stays where this event matches"),
-    Command(("run_back_to",), Session.run_back_to, "run_back_to [WHAT]", "as previous, but stays where this one does"),
-    Command(
-        ("first_nonfinite", "f"),
-        Session.first_nonfinite,
-        "first_nonfinite [nan], f",
-        "to the first NaN or infinity, or NaN alone",
-    ),
-    Command(("why",), Session.why, "why [WHAT]", "what made this value, or that of WHAT"),
-    Command(("where", "w"), Session.where, "where, w", "line of source, module calls, pass and node"),
-    Command(("record", "r"), Session.record, "record, r", "the record that the event made"),
-    Command(("source",), Session.source, "source", "the lines around the call"),
-    Command(("values", "v"), Session.values, "values, v", "statistics of what it made, with a histogram"),
-    Command(("changed", "c"), Session.changed, "changed, c", "what the event changed in the records"),
-    Command(("events", "e"), Session.events, "events [N], e", "the N events on either side"),
-    Command(("state",), Session.state, "state", "how much there is by now"),
-    Command(("help", "h"), Session.help, "help, h", "this"),
-    Command(("quit", "q"), Session.quit, "quit, q", "the end"),
+    Command(("step", "s"), "[N]", Session.step, "N events on, 1 if no number is given"),
+    Command(("back", "b"), "[N]", Session.back, "N events back"),
+    Command(("seek",), "N", Session.seek, "onto event N, from the end if negative; 0.5 is half of the way"),
+    Command(("next", "n"), "[WHAT]", Session.next, "to the next match; without WHAT, of what was sought last"),
+    Command(("previous", "p"), "[WHAT]", Session.previous, "to the match before"),
+    Command(("run_to",), "[WHAT]", Session.run_to, "as next, but stays where this event matches"),
+    Command(("run_back_to",), "[WHAT]", Session.run_back_to, "as previous, but stays where this one does"),
+    Command(("first_nonfinite", "f"), "[nan]", Session.first_nonfinite, "to the first NaN or infinity, or NaN alone"),
+    Command(("why",), "[WHAT]", Session.why, "what made this value, or that of WHAT"),
+    Command(("where", "w"), None, Session.where, "line of source, module calls, pass and node"),
+    Command(("record", "r"), None, Session.record, "the record that the event made"),
+    Command(("source",), None, Session.source, "the lines around the call"),
+    Command(("values", "v"), None, Session.values, "statistics of what it made, with a histogram"),
+    Command(("changed", "c"), None, Session.changed, "what the event changed in the records"),
+    Command(("events", "e"), "[N]", Session.events, "the N events on either side"),
+    Command(("state",), None, Session.state, "how much there is by now"),
+    Command(("help", "h"), None, Session.help, "this"),
+    Command(("quit", "q"), None, Session.quit, "the end"),
 )
 """WHAT is a selector, as ``func("relu")``; the name of an event type; a label; ``nonfinite``, or ``nan`` alone."""
 
@@ -227,11 +223,6 @@ def place(text: str) -> int | float:
         raise argument_invalid(
             f"{printable(text[:40])!r} is no place", "give the number of an event, or a part of the way as 0.5"
         ) from None
-
-
-def nothing_behind(rest: str, word: str) -> None:
-    if rest:
-        raise argument_invalid(f"{word} takes no argument", f"say {word} alone")
 
 
 def argument_invalid(problem: str, remedy: str) -> ConfigurationError:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ov
 
 import attrs
 
-from projections.backward import FIRE_WIDTH, PASS_WIDTH
 from projections.errors import over_events
 from projections.graph import NOWHERE
 from projections.selector import Selector
@@ -274,11 +273,11 @@ def gradient_chain(view: View, start: Start) -> Chain:
 
     def at(node: int) -> int:
         if node != NOWHERE:
-            return state.fires[fires[node] * FIRE_WIDTH + 2]
+            return state.firing(fires[node]).at
         if start.at != NOWHERE:
             return start.at
         own = fires.get(start.row)
-        return state.passes[start.number * PASS_WIDTH] if own is None else state.fires[own * FIRE_WIDTH + 2]
+        return state.opened_at(start.number) if own is None else state.firing(own).at
 
     def label(node: int) -> str:
         return start.subject if node == NOWHERE else autograd.call_label(fires[node])

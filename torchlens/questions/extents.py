@@ -25,7 +25,6 @@ from journal.events import (
     PreHooksStarted,
     ValueReread,
 )
-from projections.backward import GRADIENT_WIDTH
 from projections.details import DTYPE, OUTPUTS, PAYLOAD, SHAPE, field
 from torchlens.reading.extents import Extents
 
@@ -53,7 +52,7 @@ class Seen(NamedTuple):
 def seen_in(extents: Extents, start: int = 0, stop: int | None = None) -> Iterator[Seen]:
     """Every tensor that an event of a capture tells of, of the events from ``start`` to before ``stop``."""
     forward, at = extents.forward, start
-    gradient = bisect_left(forward.backward.gradients[4::GRADIENT_WIDTH], start)  # the fifth is its event
+    gradient = bisect_left([one.at for one in forward.backward.observed()], start)
     kept_arguments = forward.beside.arguments
     for run in forward.source.rows(start, forward.head if stop is None else min(stop, forward.head)):
         for row in run:

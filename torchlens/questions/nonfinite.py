@@ -25,7 +25,6 @@ from journal.events import (
     PassOpened,
     ValueReread,
 )
-from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH, PASS_WIDTH
 from projections.details import field
 from projections.errors import over_events
 from projections.forward import Forward
@@ -324,7 +323,7 @@ class Search:
     def of_gradient(self, seen: Seen) -> dict[str, Any]:
         forward, state = self.forward, self.forward.backward
         autograd, pairing = forward.autograd, forward.pairing
-        node, number, is_input, slot = four(state.gradients, seen.number * GRADIENT_WIDTH)
+        node, number, is_input, slot = state.gradient(seen.number)[:4]
         if is_input:  # its firing is told right behind it
             sent = [(node, f"{autograd.labels[autograd.rows[node]]}")]
         else:
@@ -370,7 +369,7 @@ class Search:
         """What came to the outputs of a node in a pass."""
         state, found = self.forward.backward, dict[int, Operand]()
         for gradient in range(before.number):
-            of_node, of_pass, is_input, slot = four(state.gradients, gradient * GRADIENT_WIDTH)
+            of_node, of_pass, is_input, slot = state.gradient(gradient)[:4]
             if of_node == node and of_pass == number and not is_input:
                 reached = self.gradients.get(gradient) or NOT_LOOKED_AT
                 found[slot] = Operand("gradient", self.owner(node, slot), *reached)
@@ -382,7 +381,7 @@ class Search:
         """Whether a pass began at a node, with the ones that torch makes, and nothing else comes there."""
         roots = self.roots.get(number)
         if roots is None:
-            event = self.forward.source.row(self.forward.backward.passes[number * PASS_WIDTH])
+            event = self.forward.source.row(self.forward.backward.opened_at(number))
             pairs = zip(event[ROOTS], event[SEEDS], strict=False)
             roots = {edge[0]: seed is None for (edge, _), seed in pairs if edge is not None}
             self.roots[number] = roots
@@ -401,12 +400,10 @@ class Search:
         """Labels of the firings at which a gradient came that was not looked at."""
         state, autograd = self.forward.backward, self.forward.autograd
         looked: set[tuple[int, int]] = set()
-        for gradient in range(len(state.payloads)):
-            node, number, is_input, _ = four(state.gradients, gradient * GRADIENT_WIDTH)
-            if not is_input and self.gradients.has(gradient):
-                looked.add((node, number))
-        for fire in range(len(state.fires) // FIRE_WIDTH):
-            node, number, at, _ = four(state.fires, fire * FIRE_WIDTH)
+        for gradient, one in enumerate(state.observed()):
+            if not one.is_input and self.gradients.has(gradient):
+                looked.add((one.node, one.pass_number))
+        for fire, (node, number, at, _) in enumerate(state.firings()):
             if before is not None and at >= before:
                 return
             if (node, number) not in looked and not self.is_seeded_with_ones(node, number):
@@ -415,8 +412,3 @@ class Search:
 
 def told_of(extent: Any) -> Sequence[Any]:
     return NOT_LOOKED_AT if extent is None else tuple(extent[1:5])
-
-
-def four(flat: Sequence[int], start: int) -> Sequence[int]:
-    """The first numbers of a row."""
-    return flat[start : start + 4]

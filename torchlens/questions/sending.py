@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from projections.backward import FIRE_WIDTH, Backward
+from projections.backward import Backward
 
 __all__ = ["Sending"]
 
@@ -26,12 +26,11 @@ class Sending:
     def __init__(self, state: Backward, number: int, before: int | None = None) -> None:
         self.state: Final = state
         self.fires: Final[dict[int, int]] = {}  # the last firing of each node
-        for fire in range(len(state.fires) // FIRE_WIDTH):
-            node, of_pass, at = state.fires[fire * FIRE_WIDTH : fire * FIRE_WIDTH + 3]
-            if before is not None and at >= before:
+        for fire, firing in enumerate(state.firings()):
+            if before is not None and firing.at >= before:
                 break
-            if of_pass == number:
-                self.fires[node] = fire
+            if firing.pass_number == number:
+                self.fires[firing.node] = fire
 
     @cached_property
     def towards(self) -> dict[tuple[int, int], list[int]]:

@@ -46,9 +46,6 @@ LAST: Final = -1
 NOT_YET: Final = frozenset(("gradient_sites_unavailable",))
 """Codes with which a selector is refused by a capture that has not come so far."""
 
-INSIDE: Final = frozenset(("go", "happened", "number_of", "on", "past", "shown", "to_last", "view"))
-"""Names of a cursor that are for other parts of the package, and in no ``dir``."""
-
 
 class Cursor:
     """A place in a capture, and the capture as it stood there.
@@ -59,17 +56,21 @@ class Cursor:
 
     Attributes:
         whole: The trace of everything that the stream holds.
-        position: Number of events that have happened: 0 to ``num_events``.
     """
 
     def __init__(self, whole: Trace, view: JournalView | None = None) -> None:
         self.whole: Final = whole
-        self.position = 0
-        self.view: Final = view
+        self._position = 0
+        self._view: Final = view
         # The last past traces, with how many events there were then.
-        self.shown: deque[tuple[int, PastTrace]] = deque(maxlen=2)
+        self._shown: deque[tuple[int, PastTrace]] = deque(maxlen=2)
 
     # -- where it is
+
+    @property
+    def position(self) -> int:
+        """Number of events that have happened: 0 to ``num_events``."""
+        return self._position
 
     @property
     def num_events(self) -> int:
@@ -86,16 +87,16 @@ class Cursor:
     @property
     def trace(self) -> PastTrace:
         """The capture as it stood here, with all that a trace has, named as at the head of the stream."""
-        return self.past(self.position)
+        return self._past(self.position)
 
-    def past(self, position: int) -> PastTrace:
+    def _past(self, position: int) -> PastTrace:
         """The capture as it stood at a position. The last two are kept: who steps looks at neighbours."""
         count = self.num_events
-        for known, shown in self.shown:
+        for known, shown in self._shown:
             if (known, shown.position) == (count, position):
                 return shown
         made = PastTrace(self.whole, position)
-        self.shown.append((count, made))
+        self._shown.append((count, made))
         return made
 
     def where(self) -> Whereabouts:
@@ -104,7 +105,7 @@ class Cursor:
         Raises:
             IndexOutOfRange: ``cursor_before_first``, where no event has happened.
         """
-        return whereabouts(self.whole, self.trace, self.happened("where"))
+        return whereabouts(self.whole, self.trace, self._happened("where"))
 
     def changed(self) -> Changes:
         """What the event changed in the records: rows that came, and cells with what they held and hold, by table.
@@ -115,11 +116,11 @@ class Cursor:
         Raises:
             IndexOutOfRange: ``cursor_before_first``, where no event has happened.
         """
-        event = self.happened("changed")
-        before, after = self.past(self.position - 1), self.past(self.position)
+        event = self._happened("changed")
+        before, after = self._past(self.position - 1), self._past(self.position)
         return changes(event.at, event.event.event_name, before.tables, after.tables)
 
-    def happened(self, asked: str) -> Stamped:
+    def _happened(self, asked: str) -> Stamped:
         """The event that the cursor stands on."""
         found = self.event
         if found is None:
@@ -145,7 +146,7 @@ class Cursor:
         """
         count = self.num_events
         if isinstance(to, Stamped):
-            to = self.number_of(to)
+            to = self._number_of(to)
         if isinstance(to, Integral) and not isinstance(to, bool):
             number = int(to)
             if not -count <= number < count:
@@ -158,10 +159,10 @@ class Cursor:
                     event=number,
                     events=count,
                 )
-            self.position = number % count + 1
+            self._position = number % count + 1
             return self
         if isinstance(to, Real) and not isinstance(to, bool) and 0.0 <= to <= 1.0:
-            self.position = round(float(to) * count)
+            self._position = round(float(to) * count)
             return self
         raise ConfigurationError(
             code="seek_target_invalid",
@@ -170,7 +171,7 @@ class Cursor:
             received=repr(to),
         )
 
-    def number_of(self, event: Stamped) -> int:
+    def _number_of(self, event: Stamped) -> int:
         """The number of an event of this capture."""
         if next(self.whole.events(event.at, event.at + 1), None) != event:
             raise ConfigurationError(
@@ -188,7 +189,7 @@ class Cursor:
             IndexOutOfRange: ``step_out_of_range``, where there are not so many.
             ConfigurationError: ``step_count_invalid``.
         """
-        return self.go(counted(n), self.num_events)
+        return self._go(counted(n), self.num_events)
 
     def back(self, n: int = 1) -> Cursor:
         """Go back to before the last ``n`` events.
@@ -197,9 +198,9 @@ class Cursor:
             IndexOutOfRange: ``step_out_of_range``, where there are not so many.
             ConfigurationError: ``step_count_invalid``.
         """
-        return self.go(-counted(n), self.num_events)
+        return self._go(-counted(n), self.num_events)
 
-    def go(self, by: int, count: int) -> Cursor:
+    def _go(self, by: int, count: int) -> Cursor:
         to = self.position + by
         if not 0 <= to <= count:
             left = count - self.position if by > 0 else self.position
@@ -213,7 +214,7 @@ class Cursor:
                 asked=abs(by),
                 left=left,
             )
-        self.position = to
+        self._position = to
         return self
 
     # -- to what is sought
@@ -233,14 +234,14 @@ class Cursor:
             ConfigurationError: ``match_type_invalid``, ``timeout_invalid``.
             SelectionError: What the selector is refused with by a finished trace.
         """
-        return self.on(what, self.position, timeout)
+        return self._to_first(what, self.position, timeout)
 
     def run_to(self, what: What, *, timeout: float | None = 0.0) -> Cursor:
         """Go on to the first match, the event that the cursor stands on included: it stays where that one matches.
 
         Args and what it raises are those of ``next``.
         """
-        return self.on(what, max(0, self.position - 1), timeout)
+        return self._to_first(what, max(0, self.position - 1), timeout)
 
     def previous(self, what: What) -> Cursor:
         """Go back to the last match before the event that the cursor stands on.
@@ -248,7 +249,7 @@ class Cursor:
         Raises:
             TorchLensError: As ``next``.
         """
-        return self.to_last(what, max(0, self.position - 1))
+        return self._to_last(what, max(0, self.position - 1))
 
     def run_back_to(self, what: What) -> Cursor:
         """Go back to the last match, the event that the cursor stands on included: it stays where that one matches.
@@ -256,9 +257,9 @@ class Cursor:
         Raises:
             TorchLensError: As ``next``.
         """
-        return self.to_last(what, self.position)
+        return self._to_last(what, self.position)
 
-    def on(self, what: What, start: int, timeout: float | None) -> Cursor:
+    def _to_first(self, what: What, start: int, timeout: float | None) -> Cursor:
         """Go to the first match from an event on, and wait for one if there is none yet."""
         deadline = deadline_of(timeout)
         wanted = sought(self.whole, what)
@@ -273,7 +274,7 @@ class Cursor:
                 refusal = exc
             else:
                 if found is not None:
-                    self.position = found + 1
+                    self._position = found + 1
                     return self
                 problem = f"{what!r} matches none of the {amount(count - start, 'event')} from {start} on"
                 refusal = nothing(wanted, problem)
@@ -282,13 +283,13 @@ class Cursor:
             if wanted.is_settled_by_events:
                 start = count
 
-    def to_last(self, what: What, stop: int) -> Cursor:
+    def _to_last(self, what: What, stop: int) -> Cursor:
         """Go to the last match before an event."""
         wanted = sought(self.whole, what)
         found = wanted.last(0, stop)
         if found is None:
             raise nothing(wanted, f"{what!r} matches none of the first {amount(stop, 'event')}")
-        self.position = found + 1
+        self._position = found + 1
         return self
 
     # -- questions
@@ -319,15 +320,15 @@ class Cursor:
         """
         deadline_of(timeout)
         for stamped in follow(self.whole.journal, self.whole.stream, start=self.position, timeout=timeout):
-            self.position = stamped.at + 1
+            self._position = stamped.at + 1
             yield stamped
 
     # -- its life
 
     def close(self) -> None:
         """Let go of the journal that was opened for it. A trace that was given stays open. Closing twice is nothing."""
-        if self.view is not None:
-            self.view.close()
+        if self._view is not None:
+            self._view.close()
 
     def __enter__(self) -> Cursor:
         return self
@@ -338,8 +339,7 @@ class Cursor:
         self.close()
 
     def __dir__(self) -> list[str]:
-        public = {"position", "whole", *(name for name in dir(type(self)) if not name.startswith("_"))}
-        return sorted(public - INSIDE)
+        return sorted(name for name in super().__dir__() if not name.startswith("_"))
 
     def __repr__(self) -> str:
         if self.whole.is_cleaned_up:

@@ -18,7 +18,6 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from journal.events import EVENTS_BY_NAME, Event, Stamped
 from projections import CaptureTables, Selector
-from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH
 from projections.backward_terms import about, behind_outputs, matching
 from projections.selector import AnyOf
 from torchlens import collector
@@ -263,8 +262,8 @@ def events_of(trace: Trace, tables: CaptureTables, selector: Selector) -> set[in
         events = tables.forward.rows.event
         return {events[row] for row in trace.resolved(selector)}
     if kind == "node":
-        fires = tables.forward.autograd.state.fires
-        return {fires[fire * FIRE_WIDTH + 2] for fire in matching_firings(selector, tables, trace.records)}
+        state = tables.forward.backward
+        return {state.firing(fire).at for fire in matching_firings(selector, tables, trace.records)}
     if kind == "gradient":
         return events_of_gradients(trace, tables, selector)
     if isinstance(selector, AnyOf):
@@ -301,13 +300,12 @@ class Told:
         autograd = tables.forward.autograd
         state, rows = autograd.state, autograd.rows
         self.observed: dict[tuple[int, int, int], int] = {}
-        facts = (state.gradients[place::GRADIENT_WIDTH] for place in range(5))
-        for node, number, is_input, slot, at in zip(*facts, strict=True):
-            if not is_input:
-                self.observed.setdefault((rows[node], slot, number), at)
+        for one in state.observed():
+            if not one.is_input:
+                self.observed.setdefault((rows[one.node], one.slot, one.pass_number), one.at)
         self.fired: dict[tuple[int, int], int] = {}
-        for fire, (row, number) in enumerate(zip(autograd.fire_rows, autograd.fire_passes, strict=True)):
-            self.fired.setdefault((row, number), state.fires[fire * FIRE_WIDTH + 2])
+        for firing in state.firings():
+            self.fired.setdefault((rows[firing.node], firing.pass_number), firing.at)
 
     def event(self, node: int, slot: int, number: int) -> int:
         """The number of that event; a gradient came there, so one of the two did happen."""
