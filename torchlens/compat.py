@@ -562,6 +562,27 @@ def num_tensor_hooks(tensor: Tensor) -> int:
     return len(tensor._backward_hooks or ())
 
 
+def put_first(handle: Any) -> None:
+    """Have a prehook of an autograd node run before those that were put on earlier: torch knows no other way."""
+    hooks = handle.hooks_dict_ref()
+    if hooks is None or len(hooks) < 2:
+        return
+    mine, others = hooks[handle.id], [item for item in hooks.items() if item[0] != handle.id]
+    try:
+        hooks.clear()  # the engine reads them in the order in which they were put in, whatever an OrderedDict says
+        hooks[handle.id] = mine
+    finally:  # whatever comes between, no hook of the user's is lost
+        hooks.update(others)
+
+
+def has_prehooks(node: Any) -> bool:
+    """Whether something on an autograd node may change what arrives there."""
+    handle = node.register_prehook(lambda gradients: None)  # they are told to nobody but who puts on another
+    hooks = handle.hooks_dict_ref()
+    handle.remove()
+    return bool(hooks)
+
+
 CALL: Final = "_call_impl"
 """The method of ``nn.Module`` that calls hooks and forward; ``__call__`` hands on to it."""
 
@@ -638,6 +659,24 @@ def inner_model(model: nn.Module) -> nn.Module | None:
 
 def is_scripted(model: object) -> bool:
     return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+
+
+def script_names(module: nn.Module) -> list[str]:
+    """Names of what a scripted module holds outside Python: its parameters, buffers and attributes; of others none."""
+    if not isinstance(module, torch.jit._script.RecursiveScriptModule):
+        return []
+    names = [*own_parameters(module).keys(), *own_buffers(module).keys(), *module._concrete_type.get_attributes()]
+    return [name for name in dict.fromkeys(names) if module._c.hasattr(name)]
+
+
+def script_value(module: Any, name: str) -> Any:
+    """What a scripted module holds under a name: a tensor itself, and a copy of a list or dict."""
+    return module._c.getattr(name)
+
+
+def set_script_value(module: Any, name: str, value: Any) -> None:
+    """Have a scripted module hold something else of the same type."""
+    module._c.setattr(name, value)
 
 
 def known_to_script(original: object, stand_in: object) -> None:

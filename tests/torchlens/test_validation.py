@@ -375,6 +375,55 @@ def test_a_model_that_changes_itself_is_put_back() -> None:
     assert model.hidden[0].running_mean.tolist() == [0] * 4
 
 
+class Scriptable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.norm = nn.Linear(4, 5), nn.BatchNorm1d(5)
+        self.register_buffer("added", torch.zeros(()))
+        self.seen, self.named, self.calls = [torch.ones(1)], {"first": torch.ones(1)}, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.added = self.added + 1
+        self.seen.append(x)
+        self.named["last"] = x
+        result: Tensor = self.norm(self.fc(x)) + self.seen[0].add_(1)
+        return result
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("scope", ["forward", "saved", "backward"])
+def test_a_scripted_part_of_a_model_is_put_back(scope: Any) -> None:
+    scripted: Any = torch.jit.script(Scriptable())
+    model = nn.Sequential(scripted, nn.Linear(5, 2))
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 7)
+    grads = [parameter.grad for parameter in model.parameters()]
+    before, added = {name: value.clone() for name, value in model.state_dict().items()}, scripted.added
+    assert tl.validate(model, ROWS, scope=scope)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    for parameter, grad in zip(model.parameters(), grads, strict=True):
+        assert parameter.grad is grad
+        assert bool((grad == 7).all())
+    assert scripted.added is added
+    assert (scripted.calls, [tensor.tolist() for tensor in scripted.seen]) == (0, [[1]])
+    assert {name: tensor.tolist() for name, tensor in scripted.named.items()} == {"first": [1]}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of torch's own batch_norm
+@pytest.mark.parametrize("scope", ["forward", "backward"])
+def test_a_part_that_torch_has_traced_is_put_back(scope: Any) -> None:
+    inner = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5))
+    model = nn.Sequential(torch.jit.trace(inner, ROWS), nn.Linear(5, 2))
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 7)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert tl.validate(model, ROWS, scope=scope)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(bool((parameter.grad == 7).all()) for parameter in model.parameters())
+
+
 def test_a_model_that_raises_is_put_back_too() -> None:
     class Raises(Restless):
         def forward(self, x: Tensor) -> Tensor:

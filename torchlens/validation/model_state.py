@@ -2,7 +2,8 @@
 
 Put back: values, gradients and identities of parameters, buffers and tensors that modules hold as attributes;
 attributes themselves, the members of lists, dicts and sets among them, and with them training flags, hooks and
-submodules. Not: what a module changes elsewhere, or deeper inside its attributes.
+submodules. A scripted module holds all this outside Python, where it is asked for by name.
+Not: what a module changes elsewhere, or deeper inside its attributes; objects of TorchScript classes.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from torch import Tensor, nn
 
 from torchlens import compat
 from torchlens.bits import same_bits
+from torchlens.capture.template import leaves
 from torchlens.errors import ConfigurationError
 from torchlens.replay.restoring import ParameterBefore
 
 MEMBERS: Final = (dict, list, set, deque)
+
+PLAIN: Final = frozenset((bool, int, float, str, complex))
 
 
 class Held:
@@ -68,6 +72,7 @@ class ModelState:
     def __init__(self, model: nn.Module | None) -> None:
         self.attributes: Final[list[tuple[dict[str, Any], dict[str, Any]]]] = []
         self.members: Final[list[tuple[Any, Any]]] = []
+        self.scripted: Final[list[tuple[nn.Module, dict[str, Any]]]] = []
         self.held: Final[dict[int, Held]] = {}
         waiting = [] if model is None else [model]
         seen = set(map(id, waiting))
@@ -91,16 +96,28 @@ class ModelState:
             for item in (value, *inner):
                 if isinstance(item, nn.Module):
                     found.append(item)
-                elif isinstance(item, Tensor) and id(item) not in self.held:
-                    if compat.is_uninitialized(item):
-                        raise ConfigurationError(
-                            code="validation_model_uninitialized",
-                            problem=f"a lazy module, {type(module).__name__}, has parameters without a shape yet",
-                            remedy="run the model once; validating must leave it as it was, which a first run cannot",
-                            module=type(module).__name__,
-                        )
-                    self.held[id(item)] = Held(item)
+                elif isinstance(item, Tensor):
+                    self.hold(item, module)
+        if script := {name: compat.script_value(module, name) for name in compat.script_names(module)}:
+            self.scripted.append((module, script))
+            for _, tensor in leaves(script):
+                self.hold(tensor, module)
+        if compat.is_scripted(module):
+            found += module.children()
         return found
+
+    def hold(self, tensor: Tensor, module: nn.Module) -> None:
+        """Remember a tensor of a module."""
+        if id(tensor) in self.held:
+            return
+        if compat.is_uninitialized(tensor):
+            raise ConfigurationError(
+                code="validation_model_uninitialized",
+                problem=f"a lazy module, {type(module).__name__}, has parameters without a shape yet",
+                remedy="run the model once; validating must leave it as it was, which a first run cannot",
+                module=type(module).__name__,
+            )
+        self.held[id(tensor)] = Held(tensor)
 
     def known(self, tensor: Tensor) -> ParameterBefore:
         """A parameter as it was found; as it is, where it was not found in the model."""
@@ -127,6 +144,11 @@ class ModelState:
                         value.update(zip(found[0::2], found[1::2], strict=True))
                     else:
                         (value.update if isinstance(value, set) else value.extend)(found)
+            for module, script in self.scripted:
+                for name, value in script.items():
+                    now = compat.script_value(module, name)
+                    if now is not value and not (type(value) in PLAIN and now == value):
+                        compat.set_script_value(module, name, value)
             for held in self.held.values():
                 held.restore()
 
