@@ -175,3 +175,48 @@ def test_expanded_gradients_take_the_memory_of_one_element(looped: tl.Trace) -> 
     handles: Any = looped.handles
     sizes = [tensor.untyped_storage().nbytes() for tensor in handles.copies.values()]
     assert min(sizes) == 4
+
+
+@pytest.mark.parametrize("when", ["in the forward", "after it"])
+def test_a_gradient_is_told_as_its_tensor_got_it_whatever_hooks_stand_before_the_node(when: str) -> None:
+    class Hooked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.head = nn.Linear(4, 5), nn.Linear(5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = y = self.fc(x)
+            y.retain_grad()
+            y.register_hook(lambda grad: grad * 3)
+            if when == "in the forward":
+                self.hook()
+            result: Tensor = self.head(y.sin())
+            return result
+
+        def hook(self) -> None:
+            node: Any = self.seen.grad_fn
+            node.register_prehook(lambda grads: (grads[0] * 2,))
+            node.register_prehook(lambda grads: (grads[0] + 1,))
+
+    model, x = Hooked(), torch.randn(3, 4, requires_grad=True)
+    trace = tl.trace(model, x, capture=tl.CaptureOptions(save_grads=True))
+    seen = model.seen
+    if when == "after it":
+        model.hook()
+    trace.backward(trace.output.sum())
+    assert seen.grad is not None
+    assert torch.equal(trace["linear_1_1"].grad, seen.grad)
+    assert x.grad is not None
+    assert torch.equal(x.grad, (seen.grad * 2 + 1) @ model.fc.weight)  # in the order in which they were put on
+    assert torch.equal(trace["input_1"].grad, x.grad)
+
+
+def test_what_is_added_to_a_parameter_is_told_behind_hooks_before_its_node() -> None:
+    model = nn.Linear(4, 2)
+    gatherer = torch.autograd.graph.get_gradient_edge(model.weight).node
+    gatherer.register_prehook(lambda grads: (grads[0] * 2,))
+    trace = tl.trace(model, torch.randn(3, 4), capture=tl.CaptureOptions(save_grads=True))
+    trace.backward(trace.output.sum())
+    (record,) = trace.params["weight"].grads
+    assert model.weight.grad is not None
+    assert torch.equal(record.grad, model.weight.grad)

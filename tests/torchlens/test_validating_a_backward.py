@@ -17,6 +17,7 @@ import torchlens as tl
 from projections import invariants
 from tests.torchlens.models import refusal
 from torchlens import api, compat
+from torchlens.backward import engine
 from torchlens.backward.hooks import Tape
 from torchlens.errors import ConfigurationError, TorchLensError
 from torchlens.reading.view import View
@@ -201,6 +202,29 @@ def test_a_hook_that_changes_a_gradient_leaves_its_place_out_of_the_flow() -> No
     found = backward(Of(hooked), ROWS)
     (skipped,) = [check for check in found.checks if check.outcome == "skipped"]
     assert (skipped.kind, skipped.reason) == ("flow", "changed_by_hook")
+
+
+def test_a_hook_before_a_node_leaves_a_backward_valid() -> None:
+    def do(own: Of, x: Tensor) -> Tensor:
+        y = own.fc(x)
+        compat.node_of(y).register_prehook(lambda grads: (grads[0] * 2,))
+        made: Tensor = own.other(y)
+        return made
+
+    found = backward(Of(do), ROWS)
+    assert found, found.summary()
+    assert not found.reasons("skipped")
+
+
+def test_a_hook_before_the_node_of_a_leaf_leaves_its_place_out_of_the_flow() -> None:
+    model = Of(lambda own, x: own.other(own.fc(x)))
+    gatherer = torch.autograd.graph.get_gradient_edge(model.fc.weight).node
+    handle = gatherer.register_prehook(lambda grads: (grads[0] * 2,))
+    found = backward(model, ROWS)
+    handle.remove()
+    assert found, found.summary()
+    assert found.reasons("skipped") == {"changed_by_hook": 1}
+    assert found.count("increment", "passed") == len(list(model.parameters()))
 
 
 def test_dropout_is_valid_with_a_seed_and_the_generators_are_left_alone() -> None:
@@ -411,6 +435,35 @@ def test_a_hook_that_changes_a_gradient_in_the_run_of_hooks_alone_is_told_as_the
         return result
 
     assert failed(no(Of(do), ROWS)) == {"model_not_deterministic"}
+
+
+@pytest.mark.parametrize("factor", [2, 1 + 1e-6])
+def test_no_effect_of_a_capture_passes_for_noise_of_the_model(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, model = engine._run, Of(shared)
+
+    def bent(*args: Any, **kwargs: Any) -> Any:
+        result = run(*args, **kwargs)
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+        return result
+
+    monkeypatch.setattr(engine, "_run", bent)  # what stands for torch's function wherever a capture is armed
+    assert failed(no(model, ROWS)) == {"gradients_differ"}
+
+
+def test_no_capture_is_armed_in_a_run_without_recording() -> None:
+    armed: list[int] = []
+
+    def do(own: Of, x: Tensor) -> Tensor:
+        y = own.fc(x)
+        y.register_hook(lambda grad: armed.append(len(engine._armed)))
+        made: Tensor = own.other(y) + len(armed)  # no two runs are the same, so all there are are made
+        return made
+
+    no(Of(do), ROWS)
+    assert sorted(armed) == [0] * (len(armed) - 1) + [1]
+    assert len(armed) > 3
 
 
 def test_a_model_with_state_that_nobody_puts_back_is_told_as_such() -> None:

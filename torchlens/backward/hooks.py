@@ -2,6 +2,8 @@
 
 Rule   from a hook no path leads to a node, or the graph would never be freed: hooks hold the diary weakly, and numbers.
        What goes wrong in a hook is told to the diary; a hook raises nothing.
+Rule   what arrives at a node is told as its tensors got it: before prehooks of the user's on the node. What arrives at
+       the node of a leaf is told as it is added: behind them.
 Note   A prehook sees the gradients after every hook on a tensor, also those that were put on later.
        The span of a node begins when ours has done its work, and ends when the hook after the node begins.
 """
@@ -228,7 +230,10 @@ def hook(
     hooks = (
         Hooks(number, tasks, diary, is_leaf) if parameter is None else HooksOfParameter(number, tasks, diary, parameter)
     )
-    return node.register_prehook(hooks.before), node.register_hook(hooks.after)
+    before = node.register_prehook(hooks.before)
+    if not is_leaf:
+        compat.put_first(before)
+    return before, node.register_hook(hooks.after)
 
 
 def oddly_begun(tape: Tape | None, diary: HookedDiary | None, number: int) -> Tape | None:

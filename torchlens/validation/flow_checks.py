@@ -2,8 +2,8 @@
 
 Reads  firings that kept what arrived and what was sent, and the edges that passes told.
 Gives  one ``Check`` for each gradient that arrived at an output of a node.
-Rule   of what an edit or a hook of the user's touched, nothing is said: a hook on a tensor stands between the sum and
-       what arrives. A root gets its seed from outside.
+Rule   of what an edit or a hook of the user's touched, nothing is said: a hook on a tensor, or before the node of a
+       leaf, stands between the sum and what arrives. A root gets its seed from outside.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HookedPlaces:
         """Whether a hook may change what arrives there; a leaf has its own."""
         leaf = None if node is None else compat.leaf_of(node)
         if leaf is not None:
-            return compat.num_tensor_hooks(leaf) > 0
+            return compat.num_tensor_hooks(leaf) > 0 or compat.has_prehooks(node)
         return (node, slot) in self.places
 
 

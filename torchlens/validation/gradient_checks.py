@@ -5,6 +5,8 @@ Gives  every check of ``scope="backward"``: the loss; the gradient of each leaf 
        on these tensors alone; the flow from node to node (flow_checks.py); the promises of the records.
 Rule   gradients agree bit for bit. Only where they are not the same twice without a capture, or on CUDA, a tolerance
        decides. What differs between two runs without a capture says nothing of the capture, and is told as that.
+Rule   a run that is held against the captured one begins after that has been disarmed: an effect of capturing would
+       pass for noise of the model's own.
 Rule   the call of the root is left out: the gradient of what it returned is that of the loss, and agrees in any case.
 """
 
@@ -78,13 +80,17 @@ def backward_checks(
                 if loss is not None:
                     trace.backward(loss)
             except Exception as error:  # noqa: BLE001  # the bare run raised nothing, so whatever it is is the finding
+                if trace is not None:
+                    trace.autograd.disarm()
                 return [raised(error, runs)]
             captured = runs.ran(loss, {})
+        flow = list(flow_checks(trace, hooked))  # asks the nodes what hooks they have, which are let go of next
+        trace.autograd.disarm()
         compared = Compared(trace, runs, bare, captured)
         checks = [*compared.loss(tolerance), *compared.leaves(tolerance), *recorded_passes(trace)]
         if layer_tolerance is not None:
             checks += compared.modules(layer_tolerance)
-        checks += flow_checks(trace, hooked)
+        checks += flow
         return checks if invariants is None else [*checks, *invariants(trace)]
     finally:
         if trace is not None:

@@ -213,6 +213,7 @@ def report(
     try:
         trace = api.trace(model, input_args, input_kwargs, capture=options)
         live(trace).set_apart(state.storages())
+        trace.autograd.disarm()  # a bare forward may run the engine, too
         state.restore()
         generators.restore()
         checks: list[Check] = []
