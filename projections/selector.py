@@ -52,6 +52,9 @@ TYPE_TEXT: Final = re.compile(r"[A-Za-z0-9]*[A-Za-z][A-Za-z0-9]*")
 TYPE_PATTERN: Final = re.compile(rf"\^?{TYPE_TEXT.pattern}(\|\^?{TYPE_TEXT.pattern})*")
 """A pattern that searches a label as it searches the label's type part."""
 
+LONGEST_SHOWN: Final = 80
+"""Characters of a pattern that a refusal shows."""
+
 
 class CallKey(NamedTuple):
     """What a module address asks for: a module, and which of its calls."""
@@ -810,9 +813,26 @@ def contains(text: str) -> Selector:
 
 
 def regex(pattern: str) -> Selector:
-    """Ops in whose label ``re.search`` finds a pattern. A bad pattern is refused here, by ``re.error``."""
-    re.compile(text_argument(pattern, "regex"))
+    """Ops in whose label ``re.search`` finds a pattern.
+
+    Raises:
+        SelectorTypeError: ``selector_argument_type_invalid``, when the pattern is no string.
+        SelectionError: ``selector_pattern_invalid``, when Python compiles no such pattern.
+    """
+    try:
+        re.compile(text_argument(pattern, "regex"))
+    except (re.error, RecursionError, OverflowError) as exc:
+        raise SelectionError(
+            code="selector_pattern_invalid",
+            problem=f"regex() was given {cut(pattern)}, which is no pattern: {exc}",
+            remedy="write it as for re.compile, or use contains(), in which every character stands for itself",
+            pattern=pattern,
+        ) from exc
     return Regex(pattern)
+
+
+def cut(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= LONGEST_SHOWN else f"{pattern[:LONGEST_SHOWN]}...")
 
 
 def where(predicate: Callable[[Any], Any], *, name_hint: str | None = None) -> Selector:

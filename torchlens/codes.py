@@ -200,6 +200,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "selector_operand_invalid": "SelectorTypeError",
         "selector_output_type_invalid": "SelectorTypeError",
         "selector_pass_invalid": "SelectionError",
+        "selector_pattern_invalid": "SelectionError",
         "selector_predicate_type_invalid": "SelectorTypeError",
         "selector_reads_values": "SelectionError",
         "selector_spec_invalid": "SelectionError",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import operator
-import re
 from typing import Any
 
 import pytest
@@ -428,8 +427,9 @@ def test_the_wrong_type_is_refused(make: Any, code: str) -> None:
 
 
 def test_a_bad_pattern_is_refused_when_the_selector_is_made() -> None:
-    with pytest.raises(re.error):
+    with pytest.raises(SelectionError) as refused:
         regex("(")
+    assert code_of(refused) == "selector_pattern_invalid"
 
 
 @pytest.mark.parametrize("make", [preceded_by, followed_by])

@@ -19,6 +19,7 @@ from projections import Projector
 from projections.fold import Folding
 from projections.window import MARKS
 from tests.programs import ROOT, run
+from torchlens.errors import PayloadUnavailableError
 from torchlens.travel.past import PastTrace
 
 
@@ -270,6 +271,42 @@ def test_a_predicate_may_look_up_what_is_not_there_yet(cursor: tl.Cursor) -> Non
     assert isinstance(cursor.event.event, GradientObserved)  # type: ignore[union-attr]  # it stands on one
     with pytest.raises(KeyError, match="it looked up what was not there, 'rellu_1_2' names no record"):
         cursor.next(lambda event, there: there["rellu_1_2"].has_grad)
+
+
+def test_a_predicate_may_read_what_has_not_come_yet(cursor: tl.Cursor) -> None:
+    for holds in (
+        lambda event, then: then["relu_1_2"].grad.abs().max() >= 0,
+        lambda event, then: then.output is not None,
+        lambda event, then: len(then[tl.grad("relu_1_2")]) > 0,
+    ):
+        cursor.seek(0.0).next(holds)
+        assert holds(cursor.event, cursor.trace)
+
+
+def test_a_predicate_that_reads_what_was_never_kept_matches_nothing() -> None:
+    cursor = tl.time_travel(tl.trace(nn.Linear(2, 2), torch.ones(1, 2), save="none"))
+    with pytest.raises(tl.TorchLensError, match="it looked up what was not there") as refused:
+        cursor.next(lambda event, then: then["linear_1_1"].out is not None)
+    assert refused.value.code == "no_event_matches"
+
+
+def test_a_predicate_that_reads_what_is_lost_says_so(cursor: tl.Cursor) -> None:
+    def lost(event: Any, then: Any) -> bool:
+        raise PayloadUnavailableError(code="activation_overwritten", problem="gone", remedy="none")
+
+    with pytest.raises(PayloadUnavailableError, match="activation_overwritten"):
+        cursor.next(lost)
+
+
+def test_a_predicate_that_moves_the_cursor_leaves_it_where_it_was_when_nothing_matches(cursor: tl.Cursor) -> None:
+    def moves(event: Any, then: Any) -> bool:
+        cursor.seek(0)
+        return False
+
+    for move in (cursor.seek(3).next, cursor.run_to, cursor.previous, cursor.run_back_to):
+        with pytest.raises(tl.TorchLensError, match="the cursor stays where it was"):
+            move(moves)
+        assert cursor.position == 4
 
 
 def test_what_a_predicate_raises_is_passed_on_and_the_cursor_stays(cursor: tl.Cursor) -> None:

@@ -242,6 +242,8 @@ def test_why_is_asked_of_the_op_of_the_event(session: Session) -> None:
         ("where now", "travel_argument_invalid"),
         ("next", "travel_argument_invalid"),
         ("next func(", "selector_text_malformed"),
+        ('next regex("(")', "selector_pattern_invalid"),
+        ("next in_backward_pass(" + "9" * 22 + ")", "selector_pass_invalid"),
         ("seek 9999", "event_out_of_range"),
         ("back", "step_out_of_range"),
     ],
@@ -255,6 +257,17 @@ def test_a_line_that_cannot_be_done_is_refused_and_ends_a_script(
     assert shown.out.count("before the first") == 1
     assert shown.err.startswith("torchlens: line 2: ")
     assert code in shown.err
+
+
+@pytest.mark.parametrize("name", ["-", "script"])
+def test_bytes_of_a_script_that_are_no_text_are_refused_as_a_line(
+    name: str, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = b"state\nstep\xff\n"
+    (tmp_path / "script").write_bytes(given)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), encoding="utf-8", errors="strict"))
+    assert main(["travel", str(journal), "--script", name if name == "-" else str(tmp_path / name)]) == 1
+    assert capsys.readouterr().err.startswith("torchlens: line 2: ")
 
 
 def test_a_screen_needs_a_terminal_and_textual(

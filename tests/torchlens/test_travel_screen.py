@@ -39,7 +39,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def terminal(journal: Path) -> Iterator[Terminal]:
     with Terminal([sys.executable, "-m", "torchlens", "travel", str(journal)]) as made:
-        made.until("first NaN")
+        made.until("quit")
         yield made
 
 
@@ -91,6 +91,14 @@ def test_what_is_sought_is_typed_and_sought_again(terminal: Terminal) -> None:
     terminal.until(lambda text: "\n:" in text)
     terminal.press("quit\r")
     assert terminal.end() == 0
+
+
+def test_the_line_of_keys_fits_on_a_plain_terminal(journal: Path) -> None:
+    with Terminal([sys.executable, "-m", "torchlens", "travel", str(journal)], columns=80, rows=24) as terminal:
+        shown = terminal.until(lambda text: "h help  q quit" in " ".join(text.split("\n")[-1:]))
+        assert "NaN" in shown.split("\n")[-1]
+        terminal.press("q")
+        assert terminal.end() == 0
 
 
 def test_a_small_terminal_is_no_reason_to_fail(journal: Path) -> None:

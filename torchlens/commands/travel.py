@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ def travel(asked: argparse.Namespace) -> int:
         if asked.script is None:
             return on_screen(session)
         if asked.script == "-":
+            if isinstance(sys.stdin, io.TextIOWrapper):  # as the file below is read; else it has text already
+                sys.stdin.reconfigure(errors="replace")
             return by_script(session, sys.stdin)
         try:
             with open(asked.script, encoding="utf-8", errors="replace") as lines:

@@ -2,7 +2,8 @@
 
 Rule   a key does what a line said to the session does; what is refused is shown in the line above the keys, and the
        cursor stays. Text of the capture's is printed as it is, never as markup.
-Note   the list holds what fits on the screen, however many events there are.
+Note   the list holds what fits on the screen, however many events there are; the line of keys fits on 80 columns, and
+       names those that are not plain from others.
 """
 
 from __future__ import annotations
@@ -66,18 +67,18 @@ class Screen(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j,space", "say('step')", "step"),
-        Binding("up,k", "say('back')", "back"),
+        Binding("up,k", "say('back')", "back", show=False),
         Binding("pagedown", "leap(1)", "page on", show=False),
         Binding("pageup", "leap(-1)", "page back", show=False),
         Binding("home,g", "seek(0.0)", "begin", show=False),
         Binding("end,G", "seek(1.0)", "end", show=False),
         Binding("slash", "ask('next')", "find"),
-        Binding("question_mark", "ask('previous')", "find back"),
+        Binding("question_mark", "ask('previous')", "find back", show=False),
         Binding("n", "say('next')", "next"),
-        Binding("p,N", "say('previous')", "previous"),
-        Binding("f", "tell('first_nonfinite')", "first inf/NaN"),
-        Binding("F", "tell('first_nonfinite nan')", "first NaN"),
-        Binding("c", "tell('changed')", "changed"),
+        Binding("p,N", "say('previous')", "previous", show=False),
+        Binding("f", "tell('first_nonfinite')", "inf/NaN"),
+        Binding("F", "tell('first_nonfinite nan')", "first NaN", show=False),
+        Binding("c", "tell('changed')", "changes"),
         Binding("w", "tell('why')", "why"),
         Binding("colon", "ask('')", "command"),
         Binding("h", "tell('help')", "help"),

@@ -15,7 +15,7 @@ from projections import Selector
 from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
 from projections.nearby import followed_by, preceded_by
 from projections.selector import contains, func, grad, in_module, label, module, output, regex
-from torchlens.errors import ConfigurationError
+from torchlens.errors import ConfigurationError, TorchLensError
 from torchlens.questions.nonfinite_answer import NONFINITE
 
 __all__ = ["CONSTRUCTORS", "read_what"]
@@ -41,7 +41,7 @@ def read_what(text: str) -> Selector | str:
 
     Raises:
         ConfigurationError: ``selector_text_malformed``.
-        SelectorTypeError: What the selectors themselves are refused with.
+        SelectionError, SelectorTypeError: What the selectors themselves are refused with.
     """
     text = text.strip()
     if text in EVENTS_BY_NAME or text in NONFINITE:
@@ -54,7 +54,7 @@ def read_what(text: str) -> Selector | str:
         tree = ast.parse(text, mode="eval").body
         return selector_of(text, tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
-        if isinstance(exc, ConfigurationError):
+        if isinstance(exc, TorchLensError):
             raise
         raise malformed(text, "it is no expression of Python") from exc
 

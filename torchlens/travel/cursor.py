@@ -20,6 +20,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, Final
@@ -261,7 +262,10 @@ class Cursor:
 
     def _to_first(self, what: What, start: int, timeout: float | None) -> Cursor:
         """Go to the first match from an event on, and wait for one if there is none yet."""
-        deadline = deadline_of(timeout)
+        with self._staying():
+            return self._first_match(what, start, deadline_of(timeout))
+
+    def _first_match(self, what: What, start: int, deadline: float | None) -> Cursor:
         wanted = sought(self.whole, what)
         refusal: TorchLensError
         while True:
@@ -285,12 +289,23 @@ class Cursor:
 
     def _to_last(self, what: What, stop: int) -> Cursor:
         """Go to the last match before an event."""
-        wanted = sought(self.whole, what)
-        found = wanted.last(0, stop)
-        if found is None:
-            raise nothing(wanted, f"{what!r} matches none of the first {amount(stop, 'event')}")
-        self._position = found + 1
-        return self
+        with self._staying():
+            wanted = sought(self.whole, what)
+            found = wanted.last(0, stop)
+            if found is None:
+                raise nothing(wanted, f"{what!r} matches none of the first {amount(stop, 'event')}")
+            self._position = found + 1
+            return self
+
+    @contextmanager
+    def _staying(self) -> Iterator[None]:
+        """Where something is raised, the cursor is where it was, also if a predicate moved it."""
+        before = self._position
+        try:
+            yield
+        except BaseException:
+            self._position = before
+            raise
 
     # -- questions
 

@@ -21,7 +21,13 @@ from projections import CaptureTables, Selector
 from projections.backward_terms import about, behind_outputs, matching
 from projections.selector import AnyOf
 from torchlens import collector
-from torchlens.errors import ConfigurationError, LookupRefused
+from torchlens.errors import (
+    ConfigurationError,
+    LookupRefused,
+    PayloadUnavailableError,
+    SelectionError,
+    TorchLensError,
+)
 from torchlens.printable import amount
 from torchlens.questions.nonfinite import NonfiniteEvents
 from torchlens.questions.nonfinite_answer import NONFINITE, Nonfinite
@@ -38,6 +44,14 @@ Predicate: TypeAlias = Callable[[Stamped, PastTrace], object]
 
 What: TypeAlias = "Selector | type[Event] | str | Predicate"
 """What a cursor may be sent to; a text is the name of an event type as it is stored, ``"nonfinite"`` or ``"nan"``."""
+
+NOT_THERE: Final = frozenset(
+    (
+        *("activation_not_saved", "arguments_not_saved", "aten_ops_not_recorded", "gradient_not_saved"),
+        *("gradient_sites_unavailable", "output_not_stored", "statistics_only"),
+    )
+)
+"""Codes with which is refused what was not kept, or has not come yet; others tell that something kept is lost."""
 
 RUN: Final = 1024
 """Events that are read together when they are looked through backwards."""
@@ -175,7 +189,8 @@ class Holding:
 
     Args:
         trace: The capture.
-        predicate: One that looks up what is not there yet does not hold; anything else that it raises is passed on.
+        predicate: One that looks up or reads what is not there yet does not hold; anything else that it raises is
+            passed on.
     """
 
     is_settled_by_events = True
@@ -183,7 +198,7 @@ class Holding:
     def __init__(self, trace: Trace, predicate: Predicate) -> None:
         self.trace: Final = trace
         self.predicate: Final = predicate
-        self.refusal: LookupRefused | None = None  # the last one
+        self.refusal: TorchLensError | None = None  # the last one
 
     def first(self, start: int, stop: int) -> int | None:
         return next((one.at for one in self.trace.events(start, stop) if self.holds(one)), None)
@@ -199,6 +214,11 @@ class Holding:
         try:
             return bool(self.predicate(one, PastTrace(self.trace, one.at + 1)))
         except LookupRefused as exc:
+            self.refusal = exc
+            return False
+        except (PayloadUnavailableError, SelectionError) as exc:
+            if exc.code not in NOT_THERE:
+                raise
             self.refusal = exc
             return False
 
