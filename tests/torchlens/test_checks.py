@@ -311,6 +311,51 @@ def test_a_write_to_an_input_is_found_through_a_view_and_named() -> None:
     assert by_name.value.fields["inputs"] == ("input.x",)
 
 
+@pytest.mark.parametrize(
+    ("model", "args", "inputs"),
+    [
+        (lambda given: (given.append(given[0]), given[0] * 1)[1], [[X]], ("input.0.1",)),
+        (lambda given: given.pop("a") * 1, [{"a": X, "b": X + 1}], ("input.0.a",)),
+        (lambda given: (given.update(a=given["a"].clone()), given["a"] * 1)[1], [{"a": X}], ("input.0.a",)),
+        (lambda given: given.requires_grad_() * 1, X, ("input.0",)),
+        (lambda given: (given.sum().backward(), given * 1)[1], X.clone().requires_grad_(), ("input.0",)),
+    ],
+)
+def test_whatever_is_done_to_an_input_is_found(model: Any, args: Any, inputs: tuple[str, ...]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        check_inputs(model, args)
+    assert (refused.value.code, refused.value.fields["inputs"]) == ("model_writes_input", inputs)
+
+
+class Forgetful(torch.autograd.Function):
+    """A product whose backward forgets the second factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return grads[0] * ctx.saved_tensors[0], None
+
+
+def test_a_gradient_that_does_not_come_is_wrong_where_the_outputs_move() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.unused = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Any:
+            return Forgetful.apply(x, self.scale)  # type: ignore[no-untyped-call]
+
+    for model, args, name in ((Scaled(), X, "scale"), (Forgetful.apply, [X, X + 1], "input.1")):
+        with pytest.raises(ValidationError) as refused:
+            check_gradients(model, args)
+        assert (refused.value.code, refused.value.fields["tensors"]) == ("gradient_wrong", (name,))
+        assert refused.value.fields["functions"] == ("Forgetful",)
+
+
 def test_a_wrong_backward_is_found_in_its_module_and_function() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -157,7 +157,8 @@ def difference(one: Op | None, other: Op | None) -> str | None:
 def check_inputs(
     model: Any, input_args: Any = None, input_kwargs: Mapping[str, Any] | None = None, *, seed: int = 0
 ) -> None:
-    """The model leaves its inputs as they were: no tensor of the arguments is written by a bare run.
+    """The model leaves its inputs as they were: a bare run writes no tensor of the arguments, has none require or
+    gather gradients, and takes none out of a list or dict, nor puts any in.
 
     Args:
         model: As for ``tl.trace``; a copy of it is run, with copies of the arguments.
@@ -166,8 +167,8 @@ def check_inputs(
         seed: Of the random generators before the run.
 
     Raises:
-        ValidationError: ``model_writes_input``; ``exc.fields["inputs"]`` has the names of what was written,
-            ``input.0`` or ``input.x``, and ``fields["op"]`` the label of the first op that wrote to one, with
+        ValidationError: ``model_writes_input``; ``exc.fields["inputs"]`` has the names of what was written, or came
+            or went, ``input.0`` or ``input.x``, and ``fields["op"]`` the label of the first op that wrote to one, with
             ``fields["place"]``, its line. A write that gives the same bits counts, too.
         CompatibilityError: ``model_not_copied``.
     """
@@ -176,9 +177,11 @@ def check_inputs(
     try:
         seed_all(seed)
         model, args, kwargs = build()
-        before = {name: stand(tensor) for name, tensor in named_inputs(args, kwargs)}
+        held = dict(named_inputs(args, kwargs))  # the tensors too: one that goes must not give its id to another
+        before = stands(held)
         error = run_bare(model, args, kwargs)[1]
-        written = tuple([name for name, tensor in named_inputs(args, kwargs) if before[name] != stand(tensor)])
+        after = stands(dict(named_inputs(args, kwargs)))
+        written = tuple([name for name in {**before, **after} if before.get(name) != after.get(name)])
         if not written:
             if error is not None:
                 raise error
@@ -198,8 +201,17 @@ def check_inputs(
     )
 
 
-def stand(tensor: Tensor) -> tuple[bytes, int | None]:
-    return bits_of(tensor), compat.version_of(tensor)
+def stands(tensors: Mapping[str, Tensor]) -> dict[str, tuple[object, ...]]:
+    """What a model leaves as it is, of each tensor: which one it is, its elements, and what autograd knows of it."""
+    return {name: (id(tensor), *stand(tensor)) for name, tensor in tensors.items()}
+
+
+def stand(tensor: Tensor) -> tuple[object, ...]:
+    gathered = tensor.grad if tensor.is_leaf else None
+    return (
+        *(bits_of(tensor), compat.version_of(tensor), tensor.requires_grad),
+        None if gathered is None else bits_of(gathered),
+    )
 
 
 def first_writer(build: Build) -> tuple[str | None, str | None]:

@@ -3,6 +3,7 @@
 Reads  a model and its arguments, as copies in float64.
 Rule   each tensor is moved a little along one random direction, forth and back. The change of a weighted sum of the
        outputs is the slope that its gradient must have in that direction.
+Rule   a tensor that no gradient came to has the gradient 0: where the outputs move with it, that one is wrong.
 Rule   where the slopes on the two sides differ, the model has an edge there, such as that of a relu at 0; nothing can
        be said, and the tensor is left out.
 Rule   a wrong tensor is looked for in the modules: the innermost ones are told that go wrong by themselves, on the
@@ -161,7 +162,7 @@ def variables(called: Called) -> dict[str, Tensor]:
 
 
 def slopes_of(called: Called, seed: int) -> Iterator[Slope]:
-    """One slope of each variable that reaches an output."""
+    """One slope of each variable that reaches an output: by a gradient, or as the outputs show when it is moved."""
     base = copied(called)
     of = variables(base)
     total = total_of(base, seed)
@@ -171,8 +172,6 @@ def slopes_of(called: Called, seed: int) -> Iterator[Slope]:
     start = float(total.detach())
     directions = torch.Generator().manual_seed(seed)
     for (name, tensor), gradient in zip(of.items(), gradients, strict=True):
-        if gradient is None:
-            continue
         way = torch.randn(tensor.shape, generator=directions, dtype=torch.float64).to(tensor.device)
         way /= way.norm()
         ahead, behind = moved(called, seed, name, STEP * way), moved(called, seed, name, -STEP * way)
@@ -180,7 +179,11 @@ def slopes_of(called: Called, seed: int) -> Iterator[Slope]:
         # What is left of the digits after the subtraction.
         noise = 1e-15 * max(abs(start), 1.0) / STEP * 100
         has_edge = not math.isfinite(right - left) or abs(right - left) > SIDES * max(abs(right), abs(left)) + noise
-        yield Slope(name, float((gradient * way).sum()), (right + left) / 2, has_edge)
+        by_difference = (right + left) / 2
+        if gradient is not None:
+            yield Slope(name, float((gradient * way).sum()), by_difference, has_edge)
+        elif not has_edge and abs(by_difference) > noise:  # it reaches an output, and no gradient tells of it
+            yield Slope(name, 0.0, by_difference, has_edge=False)
 
 
 def moved(called: Called, seed: int, name: str, by: Tensor) -> float:
