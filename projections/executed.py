@@ -5,7 +5,7 @@ Gives  of each operator its name, count and firing; of firings and passes which 
        and what these leave out.
 Rule   an operator is charged to the firing that it ran in. Those in no recorded node are unattributed; those in a node
        of another capture are that one's, and in no sum here.
-Not    what an operator costs (kernel_flops.py), or whether a pass told all that it ran (executed_columns.py).
+Not    what an operator costs (operator_flops.py), or whether a pass told all that it ran (executed_columns.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from projections.autograd import Autograd, gathered
 from projections.backward import DISPATCHED_WIDTH, FIRE_WIDTH
 from projections.details import field
 from projections.graph import NOWHERE
-from projections.kernel_flops import family_of, has_no_work, kernel_flops
+from projections.operator_flops import family_of, has_no_work, operator_flops
 from projections.sequences import Ragged
 
 OPERATOR: Final = field(BackwardDispatched, "operator")
@@ -72,7 +72,7 @@ class Executed:
         made: list[Dispatched] = []
         for _, event in self.scan(self.events):
             name, inputs, outputs = event[OPERATOR], event[INPUTS], event[OUTPUTS]
-            flops = kernel_flops(name, inputs, outputs, event[SETTINGS])
+            flops = operator_flops(name, inputs, outputs, event[SETTINGS])
             call = Dispatched(name, inputs, outputs, flops, event[IS_ELSEWHERE], event[GRAD_ENABLED])
             made.append(known.setdefault(call, call))
         return made

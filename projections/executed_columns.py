@@ -5,9 +5,9 @@ Gives  the makers of the columns that ``columns.py`` lists under ``dispatched_op
        facts of the capture, by name.
 Rule   a pass is counted where everything that it ran was told: it was announced, a census was taken of it, and it came
        to its end. The capture is counted where each of its passes is. What is not counted is None, and never 0.
-Rule   the engine runs kernels with grad mode off, save under ``create_graph``, and a checkpoint runs its forward again
-       with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the firing
-       that it ran in. Where it was witnessed that nothing was checkpointed there is none; else it is not known.
+Rule   the engine runs operators with grad mode off, save under ``create_graph``, and a checkpoint runs its forward
+       again with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the
+       firing that it ran in. Where it was witnessed that nothing was checkpointed there is none; else it is not known.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from projections.executed import Dispatched, Families
 from projections.flops import LARGEST
 from projections.forward import Forward, once
 from projections.graph import NOWHERE
-from projections.kernel_flops import family_of
 from projections.makers import fact, total
+from projections.operator_flops import family_of
 from projections.passes import CREATE_GRAPH, is_implicit, opened, per_pass, status
 from projections.sequences import Each
 from projections.tables import Column, Maker

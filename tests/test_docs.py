@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import runpy
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -12,6 +14,7 @@ import pytest
 
 import torchlens as tl
 from journal.events import EVENTS_BY_NAME
+from projections.build import FOLDS
 from tools.diagrams import redrawn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +50,36 @@ def test_every_diagram_is_what_its_table_draws() -> None:
     page = (ROOT / "docs" / "format.md").read_text()
     assert "stateDiagram" in page
     assert redrawn(page) == page, "run tools/diagrams.py"
+
+
+def rows_of(page: Path) -> Iterator[tuple[str, ...]]:
+    """What names each row of the tables of a page, with its table: its first cell, or that and the field of a model."""
+    head: tuple[str, ...] = ()
+    for number, line in enumerate(page.read_text().splitlines()):
+        cells = tuple(re.split(r"(?<!\\)\s*\|\s*", line)[1:-1]) if line.startswith("|") else ()
+        if not cells or head[1:] == ():
+            head = (f"{page.name}:{number}", *cells)
+        elif cells[0].strip("-: "):  # a row; one without a name goes on with the one above
+            yield (head[0], *cells[: 2 if head[1] == "model" else 1])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_row_of_a_table_stands_once(page: Path) -> None:
+    assert [row for row, times in Counter(rows_of(page)).items() if times > 1] == []
+
+
+def test_the_tables_of_the_pages_are_read() -> None:
+    reference = {row[1] for row in rows_of(ROOT / "docs" / "reference.md")}
+    assert {"`graph freed`", "`backward_passes`", "`token_count`"} <= reference
+    assert sum(1 for _ in rows_of(ROOT / "docs" / "errors.md")) > 200
+
+
+def test_the_folds_are_told_by_name_and_in_their_order() -> None:
+    page = (ROOT / "docs" / "how_it_works.md").read_text()
+    told = re.search(r"^(\w+) folds advance together.*?^What needs", page, re.DOTALL | re.MULTILINE)
+    assert told is not None
+    assert re.findall(r"\*\*(\w+)\*\*", told[0]) == [fold.name for fold in FOLDS]
+    assert told[1] == {8: "Eight", 9: "Nine", 10: "Ten"}[len(FOLDS)]
 
 
 @pytest.mark.parametrize("name", EVENTS_BY_NAME)

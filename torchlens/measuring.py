@@ -275,7 +275,7 @@ def total(finite: Tensor, scale: int, mean: float | None = None) -> float:
         block = compat.narrow(finite, 0, start, length)
         wide = scaled(compat.to(block, torch.float64), scale)
         if mean is not None:
-            apart = compat.less(wide, mean)
+            apart = compat.subtracted(wide, mean)
             wide = compat.times(apart, apart)
         if gathered is None:
             gathered = compat.clone(wide) if size > BLOCK else wide

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from journal.events import BackwardDispatched, Event, PassOpened
 from projections import CaptureTables, Projector, invariants
-from projections.kernel_flops import kernel_flops
+from projections.operator_flops import operator_flops
 from tests.projections.making import Made, source_of
 from tests.projections.making_backward import Node, Passes
 from tests.strategies import capture_streams
@@ -208,7 +208,7 @@ def test_sums_over_firings_passes_and_events_are_one_number(events: list[Event])
     told = [one for one in events if isinstance(one, BackwardDispatched)]
     openings = [one for one in events if isinstance(one, PassOpened)]
     assert len(tables.dispatched_ops) == len(told)
-    counts = [kernel_flops(one.operator, one.inputs, one.outputs, one.settings) for one in told]
+    counts = [operator_flops(one.operator, one.inputs, one.outputs, one.settings) for one in told]
     assert list(tables.dispatched_ops.column("flops")) == counts
     passes, calls = tables.backward_passes, tables.grad_fn_calls
     for number, opening in enumerate(openings):

@@ -11,15 +11,20 @@ from typing import Any
 from journal.events import (
     DESCRIPTION,
     BackwardDispatched,
+    BufferSeen,
+    BufferWritten,
     CaptureSettled,
     CheckpointEntered,
     CheckpointLeft,
     CheckpointUnpacked,
     CheckpointUnwitnessed,
+    ConstantSeen,
     EngineEntered,
     Event,
     GradientKept,
     GradientObserved,
+    GradientStatisticsTaken,
+    InputSeen,
     MakersSeen,
     ModelDescribed,
     NodeFired,
@@ -31,6 +36,8 @@ from journal.events import (
     PassJournaled,
     PassOpened,
     PassScavenged,
+    SavedForBackward,
+    ValueReread,
 )
 from journal.lifecycle import PASS, PassState, PassStep
 from journal.machine import Machine
@@ -94,8 +101,10 @@ class DiaryOrder:
                 self.num_parameters = len(parameters)
             case ParameterSeen():
                 self.num_parameters += 1
-            case OpExecuted(outputs=outputs):
-                self.forward |= {node for row in outputs if isinstance(node := row[NODE], int)}
+            case OpExecuted(outputs=rows):
+                self.describe(rows)
+            case InputSeen() | ConstantSeen() | BufferSeen() | BufferWritten() | ValueReread():
+                self.describe([event.description])
             case CheckpointEntered(token=token):
                 require(not self.settled, "a checkpoint is entered after the capture has settled")
                 require(token == self.num_tokens, "checkpoints are not numbered in the order they are entered")
@@ -142,6 +151,11 @@ class DiaryOrder:
                     self.machines[found.pass_number].state is PassState.JOURNALED,
                     "a gradient is kept late in a pass that is not journaled",
                 )
+            case GradientStatisticsTaken(of=of):
+                require(of in self.waiting, "statistics are told of a gradient that was not to be kept")
+                del self.waiting[of]
+            case SavedForBackward(node=node):
+                require(node in self.forward, "a node keeps something and is that of no value")
             case MakersSeen(pass_number=number, entries=entries):
                 require(self.opened[number].create_graph, "a pass that records no graph tells of nodes that it made")
                 require(
@@ -163,6 +177,9 @@ class DiaryOrder:
                 self.machines[number].step(PassStep.FINALIZE)
             case _:
                 pass
+
+    def describe(self, rows: Sequence[Any]) -> None:
+        self.forward |= {node for row in rows if isinstance(node := row[NODE], int)}
 
     def open_pass(self, event: PassOpened) -> None:
         require(self.settled, "a pass opens before the capture has settled")

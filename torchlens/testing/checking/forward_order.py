@@ -3,7 +3,7 @@
 Gives  ``ForwardOrder``, which refuses an event that speaks of something which was not told before, or tells something
        anew.
 Rule   functions, code, call sites, operators, modules, parameters and module calls are numbered from 0 in the order
-       they are told; a value is told once, before any event reads it.
+       they are told; a value is told once, before any event reads it; an event is spoken of by number after it.
 Not    what may follow what (journal/lifecycle.py), or backward passes (diary_order.py).
 """
 
@@ -13,16 +13,21 @@ from collections import Counter
 from collections.abc import Iterable
 
 from journal.events import (
+    ArgumentsKept,
     BranchTaken,
     BufferSeen,
     BufferWritten,
+    CallEscaped,
     CallSiteSeen,
     CodeSeen,
     ConstantSeen,
     Event,
+    ForwardAborted,
+    ForwardHalted,
     ForwardReturned,
     ForwardStarted,
     FunctionSeen,
+    GeneratorsKept,
     InputSeen,
     ModelDescribed,
     ModuleEntered,
@@ -32,8 +37,10 @@ from journal.events import (
     OperatorsDispatched,
     OperatorSeen,
     OpExecuted,
+    OpLeft,
     OpRaised,
     OpStarted,
+    OptimizerGiven,
     ParameterSeen,
     PayloadKept,
     PreHooksStarted,
@@ -54,8 +61,13 @@ class ForwardOrder:
         self.counts: Counter[str] = Counter()
         self.values: set[int] = set()
         self.running: list[int] = []
+        self.types: list[type[Event]] = []  # by number of the event
 
     def take(self, event: Event) -> None:
+        self.judge(event)
+        self.types.append(type(event))
+
+    def judge(self, event: Event) -> None:
         match event:
             case ModelDescribed(modules=modules, parameters=parameters, buffers=buffers):
                 self.counts.update(module=len(modules), parameter=len(parameters), buffer=len(buffers))
@@ -122,6 +134,25 @@ class ForwardOrder:
                     self.have("operator", operator)
             case ForwardReturned(outputs=outputs):
                 self.read(outputs)
+            case ForwardHalted(at=at, outputs=outputs):
+                self.told(at)
+                self.read(outputs)
+            case ForwardAborted(at=at, value=value):
+                self.told(at)
+                self.read([value])
+            case OpLeft(started=started):
+                self.told(started, OpStarted)
+            case ArgumentsKept(of=of):
+                self.told(of, OpExecuted, ModuleEntered, PreHooksStarted)
+            case GeneratorsKept(of=of):
+                self.told(of, OpExecuted)
+            case OptimizerGiven(parameters=parameters):
+                for number in parameters:
+                    self.have("parameter", number)
+            case CallEscaped(operator=operator, site=site, call=call):
+                self.have("operator", operator)
+                self.have("call site", site)
+                self.have("module call", call)
             case PayloadKept() | StatisticsTaken() | TransformKept() | ValueOverwritten():
                 self.read([event.value])
             case _:
@@ -132,6 +163,11 @@ class ForwardOrder:
         self.have("call site", event.site)
         self.have("module call", event.call)
         self.read(event.inputs)
+
+    def told(self, at: int, *types: type[Event]) -> None:
+        """An event that was told, of one of some types where these are given."""
+        require(0 <= at < len(self.types), f"event {at} is spoken of before it is told")
+        require(not types or issubclass(self.types[at], types), f"event {at} is none that this may speak of")
 
     def give(self, kind: str, number: int) -> None:
         require(number == self.counts[kind], f"{kind} {number} is told where {self.counts[kind]} is next")

@@ -70,7 +70,7 @@ class Building(Protocol):
     def payload(self) -> tuple[int, int, None] | None: ...
 
 
-KERNELS: Final = (
+OPERATORS: Final = (
     ("aten.mm.default", (((2, 4), "float32"), ((4, 3), "float32")), (((2, 3), "float32"),), None),
     ("aten.threshold_backward.default", (((2, 3), "float32"),) * 2, (((2, 3), "float32"),), None),
     (
@@ -312,7 +312,7 @@ class DrawnPasses:
         building = self.building
         if not opened.has_census:
             return
-        for name, inputs, outputs, settings in building.pick(((), KERNELS[:1], KERNELS[1:])):
+        for name, inputs, outputs, settings in building.pick(((), OPERATORS[:1], OPERATORS[1:])):
             building.add(
                 BackwardDispatched(
                     pass_number=opened.number,

@@ -1,7 +1,7 @@
 """How much work a dispatched operator is, in the convention of ``torch.utils.flop_counter.FlopCounterMode``.
 
 Unit    a multiply-accumulate is two FLOPs (``fma2``); a bias, a scale or a softmax beside a product is not counted.
-Gives   ``kernel_flops``: an exact count for matrix products, convolutions and fused attention, forward and backward;
+Gives   ``operator_flops``: an exact count for matrix products, convolutions and fused attention, forward and backward;
         None for every other operator, and where its shapes are none that it takes. Never zero for unknown.
 Rule    the convention is followed where it is generous: the gradient of a grouped convolution's weight is counted as
         that of one group, a causal or masked place like any other, and a padded one too.
@@ -183,7 +183,7 @@ def attention_backward(call: Operator) -> int:
 
 
 def of_dense(formula: Formula) -> Formula:
-    """Of a kernel that takes ragged batches too: then offsets, which are values, decide."""
+    """Of an operator that takes ragged batches too: then offsets, which are values, decide."""
 
     def dense(call: Operator) -> int:
         require(not any(len(shape) == 1 and dtype == "int32" for shape, dtype in call.inputs))
@@ -228,7 +228,7 @@ def family_of(operator: str) -> str:
     return ".".join(parts[:2]) if len(parts) == 3 else operator
 
 
-def kernel_flops(operator: str, inputs: Sequence[Any], outputs: Sequence[Any], settings: Any) -> int | None:
+def operator_flops(operator: str, inputs: Sequence[Any], outputs: Sequence[Any], settings: Any) -> int | None:
     """FLOPs of one dispatched operator; None where there is no formula for it, or its event does not tell enough.
 
     Args:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from projections.kernel_flops import FORMULAS, family_of, has_no_work, kernel_flops
+from projections.operator_flops import FORMULAS, family_of, has_no_work, operator_flops
 
 F32 = "float32"
 FAR = 1 << 62
@@ -34,7 +34,7 @@ def by_torch(family: str, *args: Any, out: Any = None) -> int:
 
 def ours(family: str, inputs: Sequence[Sequence[int]], outputs: Sequence[Any] = (), settings: Any = None) -> int | None:
     told = [(tuple(shape), F32) for shape in inputs]
-    return kernel_flops(f"{family}.default", told, [(tuple(shape), F32) for shape in outputs], settings)
+    return operator_flops(f"{family}.default", told, [(tuple(shape), F32) for shape in outputs], settings)
 
 
 def test_every_family_that_torch_counts_has_a_formula() -> None:
@@ -138,10 +138,10 @@ FLASH = "aten._scaled_dot_product_flash_attention"
 def test_a_ragged_batch_is_unknown_since_its_lengths_are_values() -> None:
     dense = [((1, 2, 3, 4), F32)] * 3
     offsets = [((3,), "int32")] * 2
-    assert kernel_flops("aten._efficient_attention_forward.default", dense, dense[:1], None) == 2 * 2 * 3 * 3 * 8
-    assert kernel_flops("aten._efficient_attention_forward.default", dense + offsets, dense[:1], None) is None
+    assert operator_flops("aten._efficient_attention_forward.default", dense, dense[:1], None) == 2 * 2 * 3 * 3 * 8
+    assert operator_flops("aten._efficient_attention_forward.default", dense + offsets, dense[:1], None) is None
     jagged = [((7, 2, 4), F32)] * 3
-    assert kernel_flops("aten._flash_attention_forward.default", jagged + offsets, jagged[:1], None) is None
+    assert operator_flops("aten._flash_attention_forward.default", jagged + offsets, jagged[:1], None) is None
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_overload_is_counted_as_its_family(run: Callable[[], Any], family: st
     "operator", ["aten.mul.Tensor", "aten.mv.default", "aten.mm2.default", "mine.mm.default", "mm", ""]
 )
 def test_what_has_no_formula_is_unknown_and_never_zero(operator: str) -> None:
-    assert kernel_flops(operator, [((2, 3), F32), ((3, 4), F32)], [((2, 4), F32)], None) is None
+    assert operator_flops(operator, [((2, 3), F32), ((3, 4), F32)], [((2, 4), F32)], None) is None
 
 
 TWO = [((2, 3), F32), ((3, 4), F32)]
@@ -199,7 +199,7 @@ HOSTILE: dict[str, tuple[str, Any, Any, Any]] = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_no_run_can_have_told_is_unknown(what: str) -> None:
     family, inputs, outputs, settings = HOSTILE[what]
-    assert kernel_flops(f"{family}.default", inputs, outputs, settings) is None
+    assert operator_flops(f"{family}.default", inputs, outputs, settings) is None
 
 
 def test_what_only_moves_or_fills_leaves_no_work_out() -> None:
