@@ -157,6 +157,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "program_malformed": "ConfigurationError",
         "random_seed_invalid": "ConfigurationError",
         "reading_wrote": "ValidationError",
+        "record_comes_later": "LookupRefused",
         "record_lookup_index_out_of_range": "IndexOutOfRange",
         "record_lookup_not_found": "LookupRefused",
         "recording_backward_failed": "CaptureError",

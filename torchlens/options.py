@@ -8,6 +8,7 @@ import numbers
 import os
 from collections.abc import Callable
 from functools import wraps
+from types import FunctionType
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import attrs
@@ -31,11 +32,11 @@ __all__ = [
 SaveMode: TypeAlias = Literal["reference", "copy"]
 
 
-def unavailable(argument: str) -> ConfigurationError:
-    """The refusal of an option or keyword that this version does not serve yet."""
+def unavailable(argument: str, value: str | None = None) -> ConfigurationError:
+    """The refusal of an option or keyword, or of a value of one, that this version does not serve yet."""
     return ConfigurationError(
         code="option_not_available",
-        problem=f"{argument}= is not available in this version",
+        problem=f"{argument}={'' if value is None else repr(value)} is not available in this version",
         remedy="leave it out; edits and replay arrive with later versions (CHANGELOG.md)",
         argument=argument,
     )
@@ -55,6 +56,33 @@ class StatisticsOnly:
     """
 
     select: Any = None
+
+    def mixed(self, other: object) -> Any:
+        """Refuse to be put together with something else.
+
+        Raises:
+            ConfigurationError: ``statistics_mixed``.
+        """
+        raise ConfigurationError(
+            code="statistics_mixed",
+            problem="tl.stats_only(...) was combined with something else, and a capture keeps payloads or statistics",
+            remedy='combine inside it: tl.stats_only(tl.func("relu") | tl.module("fc"))',
+            argument=None,
+        )
+
+    __and__ = __or__ = __sub__ = __rand__ = __ror__ = __rsub__ = mixed
+
+    def __invert__(self) -> Any:
+        self.mixed(None)
+
+
+def made_by_call(item: Any) -> str | None:
+    """The name of a function of this package that was given where what it makes was wanted; None for all else."""
+    module, name = getattr(item, "__module__", None), getattr(item, "__qualname__", None)
+    is_ours = isinstance(module, str) and module.partition(".")[0] in ("journal", "projections", "torchlens")
+    if not is_ours or not isinstance(item, FunctionType | type) or not isinstance(name, str):
+        return None
+    return None if "." in name else name
 
 
 def stats_only(select: Any = None) -> StatisticsOnly:
@@ -109,6 +137,9 @@ def require_switch(argument: str, value: Any) -> None:
 def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     items = value if isinstance(value, (list, tuple)) else (value,)
     for item in items:
+        uncalled = made_by_call(item)
+        if uncalled is not None:
+            raise save_grads_invalid(item, uncalled)
         if (
             isinstance(item, (StatisticsOnly, str, numbers.Integral, Selector))
             or callable(item)
@@ -118,8 +149,15 @@ def _gradients(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> No
         raise save_grads_invalid(item)
 
 
-def save_grads_invalid(item: Any) -> ConfigurationError:
-    """The refusal of what names no gradients."""
+def save_grads_invalid(item: Any, uncalled: str | None = None) -> ConfigurationError:
+    """The refusal of what names no gradients; ``uncalled`` is a function of this package that was not called."""
+    if uncalled is not None:
+        return ConfigurationError(
+            code="save_grads_type_invalid",
+            problem=f"save_grads= got the function {uncalled} itself",
+            remedy=f"call it, and pass what it gives: save_grads=tl.{uncalled}(...)",
+            received_type=type(item).__name__,
+        )
     shown = f"{item!r} in a list" if isinstance(item, (str, bool)) else type(item).__name__
     return ConfigurationError(
         code="save_grads_type_invalid",
@@ -361,6 +399,13 @@ class CaptureOptions:
                 code="inference_only_conflict",
                 problem="inference_only=True leaves no autograd graph, and "
                 f"{'save_grads=' if keeps else 'backward_ready=True'} asks for a backward",
+                remedy="leave one of them out",
+            )
+        if self.inference_only and self.measure_autograd_memory:
+            raise ConfigurationError(
+                code="inference_only_conflict",
+                problem="inference_only=True leaves no autograd graph, and measure_autograd_memory=True asks what that "
+                "keeps",
                 remedy="leave one of them out",
             )
         if self.backward_ready and self.detach_saved_activations:

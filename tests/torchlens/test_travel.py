@@ -69,7 +69,7 @@ def test_it_begins_before_the_first_event(cursor: tl.Cursor) -> None:
     assert (cursor.position, cursor.event) == (0, None)
     assert len(cursor.trace.ops) == 0
     assert cursor.trace.status == "unfinished"
-    assert repr(cursor) == f"<Cursor before the first of {cursor.num_events}>"
+    assert repr(cursor) == f"<Cursor of {cursor.title}, before the first of {cursor.num_events}>"
 
 
 def test_on_the_last_event_it_shows_what_the_trace_shows(cursor: tl.Cursor, trace: tl.Trace) -> None:
@@ -79,7 +79,10 @@ def test_on_the_last_event_it_shows_what_the_trace_shows(cursor: tl.Cursor, trac
         assert cursor.event.at == cursor.num_events - 1
         assert cursor.trace.tables is trace.tables
         assert cursor.trace.output is trace.output
-    assert repr(cursor) == f"<Cursor on event {cursor.num_events - 1} of {cursor.num_events}, pass_finalized>"
+    assert (
+        repr(cursor)
+        == f"<Cursor of {cursor.title}, on event {cursor.num_events - 1} of {cursor.num_events}, pass_finalized>"
+    )
 
 
 def test_a_cursor_on_an_event_shows_that_it_has_happened(cursor: tl.Cursor) -> None:

@@ -25,6 +25,7 @@ from torchlens.errors import ConfigurationError
 from torchlens.journals.journal_view import JournalView, holds_none, open_journal
 from torchlens.printable import printable
 from torchlens.quantities import Bytes, Duration
+from torchlens.questions.nonfinite_answer import NONFINITE, Nonfinite
 from torchlens.reading.facade import Trace
 
 
@@ -33,6 +34,16 @@ def add(commands: Commands) -> None:
     captures_command = commands.add("captures", captures, "one line for each capture")
     captures_command.add_argument("--limit", type=count, metavar="N", help="at most N captures")
     captures_command.add_argument("--tag", metavar="T", help="only those with this tag")
+    sought = captures_command.add_mutually_exclusive_group()
+    for kind, what in zip(NONFINITE, ("holds NaN or infinity", "holds NaN"), strict=True):
+        sought.add_argument(
+            f"--{kind}",
+            dest="sought",
+            action="store_const",
+            const=kind,
+            help=f"tell the first tensor of each that {what}: from statistics and raise_on_nan where a capture has "
+            "them; else its payloads are read",
+        )
     events_command = commands.add("events", events, "the stored facts of a capture, in order")
     ops_command = commands.add("ops", ops, "the ops of a capture, in order")
     for made, what in ((events_command, "events"), (ops_command, "ops")):
@@ -80,7 +91,7 @@ def info(asked: argparse.Namespace, view: JournalView) -> None:
     write_facts((name.replace("_", " "), value) for name, value in facts.items())
 
 
-CAPTURE_FIELDS: Final = (
+CAPTURE_FIELDS: Final[tuple[str, ...]] = (
     *("capture", "stream", "name", "tags", "model", "status", "ops", "layers", "events", "opened", "seconds"),
 )
 
@@ -91,19 +102,22 @@ def captures(asked: argparse.Namespace, view: JournalView) -> int:
     if view.is_unfinished_copy:
         sys.stderr.write(f"torchlens: {view.path!r} holds a copy that did not end; captures may be missing\n")
     found = view.matching(None, asked.tag)[: asked.limit]
-    rows = [capture_row(number, view, info) for number, info in shown_progress(found, "reading captures")]
+    rows = [capture_row(number, view, info, asked.sought) for number, info in shown_progress(found, "reading captures")]
     status = int(any(row["status"] == UNREADABLE for row in rows))
     if asked.json:
         write_json(rows)
         return status
+    fields = CAPTURE_FIELDS if asked.sought is None else (*CAPTURE_FIELDS, SOUGHT)
     for row in rows:
         row["tags"] = ", ".join(row["tags"]) or None
+        if row.get(SOUGHT) is not None:
+            row[SOUGHT] = nonfinite_cell(row[SOUGHT])
         row["seconds"] = None if row["seconds"] is None else Duration(row["seconds"])
     write_rows(
-        CAPTURE_FIELDS,
+        fields,
         rows,
         right=("capture", "stream", "ops", "layers", "events", "seconds"),
-        wrap=("name", "tags", "model"),
+        wrap=("name", "tags", "model", SOUGHT),
         spare=("layers", "stream", "opened", "tags", "seconds", "model"),
     )
     return status
@@ -113,13 +127,39 @@ UNREADABLE: Final = "unreadable"
 """Status of a capture whose events are refused."""
 
 
-def capture_row(number: int, view: JournalView, info: StreamInfo) -> dict[str, Any]:
+SOUGHT: Final = "first_nonfinite"
+"""The field that is there where it was asked for."""
+
+
+def nonfinite_facts(trace: Trace, kind: Nonfinite) -> dict[str, Any]:
+    """The first tensor of a capture that is not finite, or that there is none."""
+    found = trace.first_nonfinite(kind)
+    return {
+        "verdict": found.verdict,
+        **{name: getattr(found, name) for name in ("at", "kind", "label", "backward_pass", "num_nan", "num_inf")},
+        "num_examined": found.num_examined,
+        "num_unexamined": len(found.unexamined),
+    }
+
+
+def nonfinite_cell(facts: dict[str, Any]) -> str:
+    """The same in a few words."""
+    missed = f", {facts['num_unexamined']} not looked at" if facts["num_unexamined"] else ""
+    if facts["label"] is None:
+        return "not checked" if facts["verdict"] == "not_checked" else f"none{missed}"
+    of = "gradient of " if facts["kind"] == "gradient" else ""
+    return f"{of}{facts['label']}, event {facts['at']}{missed and missed + ' before'}"
+
+
+def capture_row(number: int, view: JournalView, info: StreamInfo, sought: Nonfinite | None) -> dict[str, Any]:
     trace = view.trace(info)
-    row: dict[str, Any] = dict.fromkeys(CAPTURE_FIELDS)
+    row: dict[str, Any] = dict.fromkeys(CAPTURE_FIELDS if sought is None else (*CAPTURE_FIELDS, SOUGHT))
     row |= {"capture": number, "stream": int(info.stream), "events": info.head}
     row |= {"name": info.opened.label, "tags": list(info.opened.tags), "opened": clock(info.opened.wall_time_ns)}
     try:
         fact = trace.tables.fact
+        if sought is not None:
+            row[SOUGHT] = nonfinite_facts(trace, sought)
     except JournalError as exc:
         sys.stderr.write(f"torchlens: capture {number}: {printable(str(exc))}\n")
         return row | {"status": UNREADABLE}

@@ -35,7 +35,7 @@ def add(groups: Subparsers) -> None:
 def travel(asked: argparse.Namespace) -> int:
     """Exits with 1 at the first line of a script that is refused."""
     with open_journal(asked.path) as view:
-        session = Session(Cursor(chosen(view, asked.capture)))
+        session = Session(Cursor(chosen(view, asked.capture), view))
         if asked.script is None:
             return on_screen(session)
         if asked.script == "-":

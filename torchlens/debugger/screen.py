@@ -108,7 +108,7 @@ class Screen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        self.events.border_title = printable(str(self.session.cursor.whole.trace_label))
+        self.events.border_title = printable(self.session.cursor.title)
         self.events.can_focus = True
         self.set_focus(self.events)
         self.set_interval(POLL_SECONDS, self.look)

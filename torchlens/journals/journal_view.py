@@ -83,7 +83,7 @@ class JournalView:
         """
         return self.trace(self.chosen(which))
 
-    def find(self, *, name: str | None = None, tag: str | None = None) -> list[Trace]:
+    def find(self, name: str | None = None, *, tag: str | None = None) -> list[Trace]:
         """The captures with this name and this tag, in the order they were made; without either, all."""
         return [self.trace(info) for _, info in self.matching(name, tag)]
 
@@ -228,6 +228,7 @@ class JournalView:
         if not self.is_closed:
             self.is_closed = True
             for trace in self.traces.values():
+                trace.is_journal_closed = not trace.is_cleaned_up
                 trace.cleanup()
             self.journal.close()
 

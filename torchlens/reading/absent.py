@@ -21,7 +21,7 @@ def absences(selector: Selector, index: Index) -> Iterator[str]:
         modules = index.door("modules")
         address = call_key(selector.address, index.tables.aliases).address
         if address not in modules:
-            yield said("module", address, near_misses(address, (modules,)))
+            yield index.later(address) or said("module", address, near_misses(address, (modules,)))
     elif isinstance(selector, Label):
         base, colon, _ = selector.name.rpartition(":")
         labels = [index.door("layers"), index.door("short labels")]
@@ -29,7 +29,7 @@ def absences(selector: Selector, index: Index) -> Iterator[str]:
         if not any(name in door for door in labels for name in (selector.name, *((base,) if colon else ()))) and (
             selector.name not in raw
         ):
-            yield said("label", selector.name, near_misses(selector.name, labels))
+            yield index.later(selector.name) or said("label", selector.name, near_misses(selector.name, labels))
     elif isinstance(selector, Func):
         ops = index.tables.ops
         names = {**dict.fromkeys(ops.column("func_name"), ()), **dict.fromkeys(ops.column("layer_type"), ())}

@@ -183,6 +183,10 @@ class Index:
         keys = self.folded_door("ops").items()
         return {row for name, rows in keys if part in name and not name.endswith(RAW_TAIL) for row in rows}
 
+    def later(self, key: str) -> str | None:
+        """That something comes later, in a sentence, where the tables are those of a trace in the past; else None."""
+        return None
+
     # -- the keys of each collection
 
     def door(self, name: str) -> Door:

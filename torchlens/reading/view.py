@@ -143,6 +143,7 @@ class View(ABC):
         self.backwards: LiveBackwards | None = None  # set by the side that writes backward passes, until cleanup
         self.projector: Projector | None = projector or Projector(StreamSource(journal, stream))
         self.indexed: tuple[CaptureTables, Index] | None = None
+        self.is_journal_closed = False  # with that it was cleaned up
 
     # -- tables
 
@@ -156,8 +157,12 @@ class View(ABC):
         if self.projector is None:
             raise TraceCleanedUpError(
                 code="trace_cleaned_up",
-                problem="this trace was cleaned up",
-                remedy="read before cleanup(), capture again, or open its journal with open_journal()",
+                problem="the journal that this trace was read from was closed"
+                if self.is_journal_closed
+                else "this trace was cleaned up",
+                remedy="read before close() and before its with block ends, or open it again with open_journal()"
+                if self.is_journal_closed
+                else "read before cleanup(), capture again, or open its journal with open_journal()",
             )
         stop = None if self.backwards is None else self.backwards.readable()
         built = self.projector.built

@@ -87,7 +87,8 @@ def stopped(trace: Trace) -> TraceCaptureError:
     made = TraceCaptureError(
         code="nonfinite_value",
         problem=f"{call.label or call.function} gave {tables.fact('nonfinite_reason')}: {call}{line}",
-        remedy="look at its operands in exc.partial_trace; where infinities are meant, pass raise_on_nan='nan'",
+        remedy="exc.partial_trace.first_nonfinite() tells what it was made from"
+        + ("" if num_nan else "; where infinities are meant, pass raise_on_nan='nan'"),
         op=call.label,
         function=call.function,
         operands=operands,

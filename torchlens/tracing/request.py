@@ -51,6 +51,7 @@ from torchlens.options import (
     SaveOptions,
     StatisticsOnly,
     backward_ready_conflict,
+    made_by_call,
     save_grads_invalid,
 )
 from torchlens.tracing.requested import AtPosition, LabelOrModule, Named
@@ -191,6 +192,14 @@ def _one_save(item: Any, root: nn.Module) -> Selector:
             code="layers_to_save_type_invalid",
             problem="save= got a tensor",
             remedy="put all inputs into one list, tl.trace(model, [a, b]), and select with save=",
+        )
+    uncalled = made_by_call(item)
+    if uncalled is not None:
+        raise ConfigurationError(
+            code="save_predicate_type_invalid",
+            problem=f"save= got the function {uncalled} itself",
+            remedy=f"call it, and pass what it gives: save=tl.{uncalled}(...)",
+            received_type=type(item).__name__,
         )
     if callable(item) and not isinstance(item, (type, nn.Module)):
         return where(checked(item), name_hint=getattr(item, "__qualname__", None))

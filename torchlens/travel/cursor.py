@@ -90,6 +90,20 @@ class Cursor:
         """The capture as it stood here, with all that a trace has, named as at the head of the stream."""
         return self._past(self.position)
 
+    @property
+    def capture(self) -> tuple[int, int] | None:
+        """Which capture of the journal this is, from 0, and of how many; None where a trace was given."""
+        if self._view is None or self._view.is_closed:
+            return None
+        streams = [info.stream for info in self._view.capture_streams]
+        return streams.index(self.whole.stream), len(streams)
+
+    @property
+    def title(self) -> str:
+        """Name of the capture, and which one of its journal it is where that has several."""
+        name, found = str(self.whole.trace_label), self.capture
+        return name if found is None or found[1] == 1 else f"{name}, capture {found[0]} of {found[1]}"
+
     def _past(self, position: int) -> PastTrace:
         """The capture as it stood at a position. The last two are kept: who steps looks at neighbours."""
         count = self.num_events
@@ -127,8 +141,8 @@ class Cursor:
         if found is None:
             raise IndexOutOfRange(
                 code="cursor_before_first",
-                problem=f"the cursor is before the first event, so there is none that {asked}() could tell of",
-                remedy="step() to the first event, or seek() one",
+                problem=f"the cursor is before the first event, so there is none that {asked} could tell of",
+                remedy="step to the first event, or seek one",
             )
         return found
 
@@ -362,7 +376,7 @@ class Cursor:
         event, count = self.event, self.num_events
         place = f"before the first of {count}" if event is None else f"on event {event.at} of {count}"
         name = "" if event is None else f", {event.event.event_name}"
-        return printable(f"<Cursor {place}{name}>")
+        return printable(f"<Cursor of {self.title}, {place}{name}>")
 
 
 def counted(n: int) -> int:
@@ -407,7 +421,8 @@ def time_travel(trace_or_path: Trace | str | os.PathLike[str], capture: int | st
     Args:
         trace_or_path: A trace, or the directory of a journal, which is closed with the cursor: use that as a context
             manager, or close it.
-        capture: Of a journal, which capture: its number, from the end if negative, or its name.
+        capture: Of a journal, which capture: its number, from the end if negative, or its name; the last one by
+            default. ``cursor.title`` tells which it is, ``torchlens journal captures`` lists them.
 
     Raises:
         JournalError: ``journal_holds_none``, ``capture_unknown``, ``capture_ambiguous``, and what opening raises.
@@ -427,7 +442,7 @@ def time_travel(trace_or_path: Trace | str | os.PathLike[str], capture: int | st
     if not isinstance(trace_or_path, str | os.PathLike):
         raise ConfigurationError(
             code="time_travel_type_invalid",
-            problem=f"a {type(trace_or_path).__name__} holds no events",
+            problem=f"time_travel() got {type(trace_or_path).__name__}, which holds no events",
             remedy="give a trace, or the directory of a journal",
             received_type=type(trace_or_path).__name__,
         )

@@ -12,6 +12,7 @@ Rule   a selector is answered once, by the tables of the head; a type and a pred
 
 from __future__ import annotations
 
+import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeAlias
@@ -109,6 +110,7 @@ def sought(trace: Trace, what: What) -> Sought:
     if isinstance(what, type) and EVENTS_BY_NAME.get(getattr(what, "event_name", "")) is what:
         return OfType(trace, what)
     if not isinstance(what, type) and callable(what):
+        require_two(what)
         return Holding(trace, what)
     raise ConfigurationError(
         code="match_type_invalid",
@@ -117,6 +119,25 @@ def sought(trace: Trace, what: What) -> Sought:
         "trace as it stood then",
         received_type=type(what).__name__,
     )
+
+
+def require_two(predicate: Callable[..., object]) -> None:
+    """Refuse a function that cannot be called with an event and a trace.
+
+    Raises:
+        ConfigurationError: ``match_type_invalid``.
+    """
+    try:
+        inspect.signature(predicate).bind(None, None)
+    except ValueError:  # of something built in, which does not tell
+        return
+    except TypeError as exc:
+        raise ConfigurationError(
+            code="match_type_invalid",
+            problem=f"{predicate!r} cannot be asked about an event and a trace: {exc}",
+            remedy="give a function of both, lambda event, then: ...; one of an op makes a selector, tl.where(...)",
+            received_type=type(predicate).__name__,
+        ) from exc
 
 
 class OfType:

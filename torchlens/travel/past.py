@@ -12,17 +12,87 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from journal.events import Stamped
 from projections import CaptureTables, Moment, Projector
 from torchlens import collector
-from torchlens.errors import RunCapabilityUnavailableError
+from torchlens.errors import LookupRefused, RunCapabilityUnavailableError
 from torchlens.printable import amount, printable
 from torchlens.reading.facade import MISSING, Trace
+from torchlens.reading.lookup import Found, Index
 from torchlens.reading.view import LiveBackwards, View
 
 __all__ = ["PastTrace"]
+
+
+class PastIndex(Index):
+    """The lookup keys of a trace in the past. What comes later is told as that, and not taken for something like it.
+
+    Args:
+        tables: The tables as they were.
+        whole: The trace of everything.
+        position: Number of events that have happened.
+    """
+
+    def __init__(self, tables: CaptureTables, whole: Trace, position: int) -> None:
+        super().__init__(tables)
+        self.whole: Final = whole
+        self.position: Final = position
+
+    def find(self, key: str) -> Found:
+        found = self.exact(key)
+        if found is None:
+            self.refuse_later(key)
+        return found or super().find(key)
+
+    def missing(self, key: str, table: str | None = None) -> NoReturn:
+        self.refuse_later(key)
+        super().missing(key, table)
+
+    def pass_out_of_range(self, key: str, base: str, count: int, *, has_all: bool = True) -> NoReturn:
+        self.refuse_later(key)
+        super().pass_out_of_range(key, base, count, has_all=has_all)
+
+    def refuse_later(self, key: str) -> None:
+        """Refuse what is not there yet.
+
+        Raises:
+            LookupRefused: ``record_comes_later``.
+        """
+        at = self.event_of(key)
+        if at is None:
+            return
+        raise LookupRefused(
+            code="record_comes_later",
+            problem=f"{key!r} {self.coming(at)}",
+            remedy=f"go there first, cursor.seek({at}) (in a script: seek {at}); cursor.whole has it at any place",
+            key=key,
+            at=at,
+        )
+
+    def later(self, key: str) -> str | None:
+        at = self.event_of(key)
+        return None if at is None else f"{key!r} {self.coming(at)}"
+
+    def coming(self, at: int) -> str:
+        here = f"stands at {self.position - 1}" if self.position else "is before the first"
+        return f"comes at event {at}; the cursor {here}"
+
+    def event_of(self, key: str) -> int | None:
+        """Number of the event, behind the cursor, at which something comes; None for what there never is."""
+        try:
+            found = self.whole.index().exact(key)
+        except LookupRefused:  # ambiguous, or a pass that there never is
+            return None
+        if found is None:
+            return None
+        tables, at = self.whole.tables, None
+        if found.table == "layers":
+            at = tables.ops.value("event", tables.layers.value("op_rows", found.row)[0])
+        elif found.table in ("ops", "module_calls", "grad_fn_calls"):
+            at = tables.table(found.table).value("event", found.row)
+        return at if at is not None and at >= self.position else None
 
 
 class PastTrace(Trace):
@@ -68,6 +138,12 @@ class PastTrace(Trace):
     def tables(self) -> CaptureTables:
         self.whole.require_open()
         return self.named
+
+    def index(self) -> Index:
+        tables = self.tables
+        if self.indexed is None or self.indexed[0] is not tables:
+            self.indexed = (tables, PastIndex(tables, self.whole, self.position))
+        return self.indexed[1]
 
     @property
     def num_events(self) -> int:

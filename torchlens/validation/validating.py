@@ -233,7 +233,7 @@ def report(
 
 def require_scope(scope: str) -> None:
     if scope in LATER:
-        raise unavailable(f'scope="{scope}"')
+        raise unavailable("scope", scope)
     if scope not in SCOPES:
         raise ConfigurationError(
             code="validation_scope_unknown",
