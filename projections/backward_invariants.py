@@ -188,6 +188,23 @@ def orders_of_passes_are_those_of_their_firings(tables: CaptureTables) -> Breach
     yield from unequal(passes, "pass_index", "order_attribution_coverage", known)
 
 
+def inner_nodes_lie_behind_their_op(tables: CaptureTables) -> Breaches:
+    """An inner node has no op of its own, and each node of an op that leads to it is of the same call."""
+    nodes, ops = tables.grad_fns, tables.ops
+    labels, inner, chosen = nodes.column("label"), nodes.column("inner_of"), nodes.column("op_row")
+    calls = dict(zip(ops.column("label"), ops.column("func_call_id"), strict=True))
+    names = ops.column("label")
+    for row, label in enumerate(inner):
+        if label is None:
+            continue
+        if chosen[row] >= 0 or label not in calls:
+            yield labels[row], f"it is an inner node of {label!r}, and has an op, or there is no such op"
+            continue
+        above = [names[chosen[one]] if chosen[one] >= 0 else inner[one] for one in nodes.column("parent_rows")[row]]
+        if not any(one is not None and calls[one] == calls[label] for one in above):
+            yield labels[row], f"it is an inner node of {label!r}, and no node of that call leads to it"
+
+
 def grad_fns_and_ops_know_each_other(tables: CaptureTables) -> Breaches:
     """A node's op is one that stands at its outputs, and every op names the node that it stands at."""
     nodes, ops = tables.grad_fns, tables.ops
@@ -200,6 +217,7 @@ def grad_fns_and_ops_know_each_other(tables: CaptureTables) -> Breaches:
     chosen = nodes.column("op_row")
     yield from unequal(nodes, "label", "op_label", (None if op < 0 else names[op] for op in chosen))
     yield from unequal(nodes, "label", "has_op", (op >= 0 for op in chosen))
+    yield from inner_nodes_lie_behind_their_op(tables)
     params, gathered = tables.params.column("address"), nodes.column("param_row")
     yield from unequal(nodes, "label", "param_address", (None if row < 0 else params[row] for row in gathered))
 
@@ -397,7 +415,8 @@ def checkpoints_are_witnessed_by_firings(tables: CaptureTables) -> Breaches:
 def dispatched_ops_know_where_they_ran(tables: CaptureTables) -> Breaches:
     """An operator names the node and the firing that it ran in, which is of its pass, and the op of that node."""
     table, nodes, calls = tables.dispatched_ops, tables.grad_fns, tables.grad_fn_calls
-    labels, ops, indexes = nodes.column("label"), nodes.column("op_label"), calls.column("call_index")
+    labels, indexes = nodes.column("label"), calls.column("call_index")
+    ops = [paired or inner for paired, inner in zip(nodes.column("op_label"), nodes.column("inner_of"), strict=True)]
     of_node, of_fire, of_pass = (table.column(name) for name in ("grad_fn_row", "call_row", "pass_row"))
     yield from unequal(table, "name", "grad_fn_label", (None if row < 0 else labels[row] for row in of_node))
     yield from unequal(table, "name", "op_label", (None if row < 0 else ops[row] for row in of_node))

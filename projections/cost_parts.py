@@ -200,10 +200,9 @@ class Work:
 
     def add_backward(self) -> None:
         forward = self.forward
-        op_of = forward.pairing.op_of
         for node, flops in enumerate(flops_of_nodes(forward)):
-            if flops and op_of[node] != NOWHERE:
-                self.of_row(op_of[node]).backward += flops
+            if flops and (op := forward.charged_op(node)) != NOWHERE:
+                self.of_row(op).backward += flops
 
     # -- the tree
 
@@ -271,9 +270,9 @@ def flops_of_nodes(forward: Forward) -> list[int]:
 
 def backward_parts(forward: Forward) -> Iterable[Part]:
     """A part for each node with work that differentiates no op, and one for what ran in no recorded node."""
-    op_of, labels = forward.pairing.op_of, forward.autograd.labels
+    labels = forward.autograd.labels
     for node, flops in enumerate(flops_of_nodes(forward)):
-        if flops and op_of[node] == NOWHERE:
+        if flops and forward.charged_op(node) == NOWHERE:
             yield Part(labels[node], labels[node], "grad_fn", own=Amounts(backward=flops))
     executed = forward.executed
     loose = [row for number in range(forward.autograd.num_passes) for row in executed.unattributed(number)]

@@ -64,7 +64,7 @@ def of_node(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
 
 
 def op_label(forward: Forward, node: int) -> str | None:
-    op = forward.pairing.op_of[node]
+    op = forward.charged_op(node)
     return None if op == NOWHERE else forward.labels.op[op]
 
 

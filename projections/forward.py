@@ -57,6 +57,7 @@ from projections.fold import Source
 from projections.gradients import Gradients
 from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
 from projections.grouping import Groups, group
+from projections.inner_nodes import inner_nodes
 from projections.labels import Labels, Names, label
 from projections.packing import packed_bytes
 from projections.pairing import Pairing
@@ -754,6 +755,22 @@ class Forward:
     def pairing(self) -> Pairing:
         """Which op each node of that differentiates."""
         return Pairing(self.autograd, self.rows, self.details, self.words.parameters)
+
+    @cached_property
+    def inner_of(self) -> list[int]:
+        """By node, the op whose call made it, where the results of that stand at other nodes; NOWHERE for others."""
+        return inner_nodes(self.pairing, first_results(self, 0), self.saw_arguments)
+
+    def charged_op(self, node: int) -> int:
+        """The op that the work of a node is charged to: that which it differentiates, alone or as an inner node."""
+        op = self.pairing.op_of[node]
+        return self.inner_of[node] if op == NOWHERE else op
+
+    def saw_arguments(self, row: int) -> bool:
+        """Whether it was seen of all that was given to a call how it was made."""
+        ((_, event),) = self.scan([self.rows.event[row]])
+        rows, leaves = self.value_rows, self.autograd.leaves
+        return all(value < 0 or value in rows or value in leaves for value in event[INPUTS])
 
     @cached_property
     def containment(self) -> Containment:

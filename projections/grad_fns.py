@@ -100,6 +100,11 @@ def op_label(forward: Forward, row: int) -> str | None:
     return None if op == NOWHERE else forward.labels.op[op]
 
 
+def inner_label(forward: Forward, row: int) -> str | None:
+    op = forward.inner_of[row]
+    return None if op == NOWHERE else forward.labels.op[op]
+
+
 def paired_rows(forward: Forward) -> Column:
     """Op rows that share one of its outputs, by output, then in order."""
     made: list[tuple[int, ...]] = [()] * len(forward.autograd)
@@ -229,6 +234,7 @@ GRAD_FNS: Final[dict[str, Maker[Forward]]] = {
     "module_membership_source": per_grad_fn(lambda forward, row: forward.containment.source(row)),
     "has_op": per_grad_fn(lambda forward, row: forward.pairing.op_of[row] != NOWHERE),
     "op_label": per_grad_fn(op_label),
+    "inner_of": per_grad_fn(inner_label),
     "param_address": per_grad_fn(param_address),
     "parents": named(parent_rows),
     "children": named(child_rows),

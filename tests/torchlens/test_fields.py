@@ -149,7 +149,7 @@ FIELDS: dict[str, str] = {
     """,
     "grad_fns": """
         label type type_index ordinal_index step_index class_name class_qualname is_custom handle grad_fn_object_id
-        calls num_calls call_labels has_op op op_label param param_address parents children siblings co_parents
+        calls num_calls call_labels has_op op op_label inner_of param param_address parents children siblings co_parents
         has_parents has_children has_siblings has_co_parents order origin_backward_pass differentiates
         creator_object_id modules module_address module_membership_source has_saved_call backward_duration
         total_backward_duration

@@ -152,6 +152,9 @@ class GradFn(Record):
     grad_fn_object_id = Field[int]("Number of the node in this capture; ``op.autograd.grad_fn_object_id`` is the same.")
     has_op = Field[bool]("Whether it differentiates an op of the forward.")
     op_label = Field[str | None]("Label of that op; of several results of one call, of the first. None without one.")
+    inner_of = Field[str | None](
+        "Label of the op whose call made it, where its results stand at other nodes; None for others."
+    )
     param_address = Field[str | None]("Address of the parameter whose gradient it gathers; None for others.")
     parents = Field[list[str]]("Labels of the nodes towards the loss.", list)
     children = Field[list[str]]("Labels of the nodes towards the leaves.", list)
@@ -221,8 +224,9 @@ class GradFn(Record):
         return None if handles is None else handles.node(self.read("grad_fn_object_id"))
 
     def about(self) -> str:
-        op = self.read("op_label")
-        return f" {self.read('class_name')}{f' of {op}' if op else ''}, {amount(self.read('num_calls'), 'call')}"
+        op, inner = self.read("op_label"), self.read("inner_of")
+        whose = f" of {op}" if op else f" inside {inner}" if inner else ""
+        return f" {self.read('class_name')}{whose}, {amount(self.read('num_calls'), 'call')}"
 
 
 class GradFnCall(Record):

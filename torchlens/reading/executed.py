@@ -50,7 +50,9 @@ class DispatchedOp(Record):
         " of a root, or the node was made where no capture looks."
     )
     call_index = Field[int | None]("Which firing of that node it ran in, from 1; None without one.")
-    op_label = Field[str | None]("The op of the forward that this node differentiates; None without one.")
+    op_label = Field[str | None](
+        "The op of the forward that this node differentiates, alone or as an inner node; None without one."
+    )
     is_elsewhere = Field[bool]("Whether the node that ran belongs to another capture.")
     grad_enabled = Field[bool]("Whether grad mode was on, as when a checkpoint runs its forward again.")
     input_shapes = Field[tuple[tuple[int, ...], ...]]("Shapes of the tensors among its arguments, in order.")
@@ -165,7 +167,7 @@ class BackwardFlopsRow:
     Attributes:
         grad_fn_label: Label of the node.
         call_index: Which of its firings, from 1.
-        op_label: The op of the forward that it differentiates; None without one.
+        op_label: The op of the forward that it differentiates, alone or as an inner node; None without one.
         flops: Of the operators that ran in it, those of which there is a count.
         recompute_flops: Of these what a checkpoint ran again of the forward; None where that is not known.
         uncounted_families: The families that do work and have no count, and how many calls of each ran in it.
@@ -212,7 +214,8 @@ class BackwardFlopsAttribution:
         for row in self.read("call_rows"):
             label, index, node, flops, again, families = (column[row] for column in columns)
             counts = (Flops(flops), None if again is None else Flops(again), dict(families))
-            made.append(BackwardFlopsRow(label, index, nodes.value("op_label", node), *counts))
+            op = nodes.value("op_label", node) or nodes.value("inner_of", node)
+            made.append(BackwardFlopsRow(label, index, op, *counts))
         return tuple(made)
 
     @property
