@@ -45,7 +45,8 @@ def assert_tracing_changes_nothing(build: Build, *, backward: bool = True, seed:
 
     Compared are the outputs, parameters, buffers and other tensors kept on modules with their flags, gradients of
     parameters and inputs, hooks, training flags, attributes, the random streams of torch, Python and NumPy, torch's
-    modes, and the caller's arguments, which tracing must not write. Tensors are compared bit for bit.
+    modes, and the caller's arguments, which tracing must not write. Tensors are compared bit for bit. For a model that
+    can be copied ``check_capture(model, input_args)`` is shorter.
 
     Args:
         build: Makes the model with its positional and keyword arguments; called once for each run.

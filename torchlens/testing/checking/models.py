@@ -47,7 +47,8 @@ def check_capture(
 ) -> Trace:
     """Capturing the model changes nothing: outputs, gradients and what it leaves behind are those of a bare run.
 
-    It is ``assert_tracing_changes_nothing`` for a model that can be copied; that one has what is compared.
+    It is ``assert_tracing_changes_nothing(build)`` with a build that copies the model and its arguments; that one has
+    what is compared, and takes a model that cannot be copied.
 
     Args:
         model: As for ``tl.trace``, which runs a copy of it.
