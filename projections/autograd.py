@@ -15,13 +15,14 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final, TypeVar
 
-from journal.events import Figures, PayloadRef
+from journal.events import PayloadRef
 from projections.backward import FIRE_WIDTH, GRADIENT_WIDTH, NODE_WIDTH, Backward, Like
 from projections.details import item_bytes
 from projections.errors import contradictory
 from projections.fold import Source
 from projections.graph import NOWHERE
 from projections.node_order import NOBODY, Creator, NodeOrder
+from projections.retention import Figures
 from projections.sequences import Ragged
 
 T = TypeVar("T")

@@ -19,7 +19,6 @@ import attrs
 from journal.events import (
     BackwardDispatched,
     EngineEntered,
-    Figures,
     GradientKept,
     GradientObserved,
     GradientStatisticsTaken,
@@ -36,7 +35,7 @@ from journal.events import (
 from projections.errors import contradictory
 from projections.fold import Fold
 from projections.graph import NOWHERE
-from projections.retention import plain_figures, plain_ref
+from projections.retention import Figures, plain_figures, plain_ref
 from projections.split import Moves, appended, first_of, moves, overwritten
 
 PASS_WIDTH: Final = 4

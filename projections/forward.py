@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from journal.errors import TorchLensError
-from journal.events import Figures, Frame, PayloadRef, Row, StreamOpened
+from journal.events import Frame, PayloadRef, Row, StreamOpened
 from projections.arguments import is_tuple, text_of
 from projections.arrivals import Arrivals
 from projections.asides import Asides
@@ -61,7 +61,7 @@ from projections.inner_nodes import inner_nodes
 from projections.labels import Labels, Names, label
 from projections.packing import packed_bytes
 from projections.pairing import Pairing
-from projections.retention import Transformed, plain_ref
+from projections.retention import Figures, Transformed, cell_of, plain_ref
 from projections.rows import Calls, Rows, is_buffer, is_op, pairs
 from projections.sequences import SMALL, Classes, Ragged
 from projections.sites import whole_frame
@@ -900,9 +900,9 @@ class Forward:
         """Whether statistics of a row's value were to be taken in place of its payload."""
         return self.rows.value[self.origin(row)] in self.measured
 
-    def figures_of(self, row: int) -> Figures | None:
-        """The statistics that were taken of a row's value; None where none were, or they could not be."""
-        return self.measured.get(self.rows.value[self.origin(row)])
+    def figures_of(self, row: int) -> tuple[Any, ...] | None:
+        """The statistics that were taken of a row's value, as a cell; None where none were, or they could not be."""
+        return cell_of(self.measured.get(self.rows.value[self.origin(row)]))
 
     @cached_property
     def payload_refs(self) -> list[PayloadRef | None]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from projections.arrivals import MISSING
 from projections.backward import FIRE_WIDTH
 from projections.forward import Forward, once
+from projections.retention import cell_of
 from projections.sequences import Deferred, Each
 from projections.tables import Column, Maker
 
@@ -74,7 +75,7 @@ def like(forward: Forward, gradient: int) -> Any:
 
 
 def figures(forward: Forward, gradient: int) -> Any:
-    return forward.autograd.figures[gradient]
+    return cell_of(forward.autograd.figures[gradient])
 
 
 def call_labels(forward: Forward) -> Column:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from projections.forward import Forward, once
 from projections.graph import NOWHERE
 from projections.makers import fact, per_row
+from projections.retention import cell_of
 from projections.sequences import Classes, Each, Picked
 from projections.tables import Column, Maker
 
@@ -65,7 +66,7 @@ GRADIENTS: Final[dict[str, Maker[Forward]]] = {
     "is_saved": per_record(lambda forward, gradient: forward.autograd.payloads[gradient] is not None),
     "payload_ref": per_record(lambda forward, gradient: forward.autograd.payloads[gradient]),
     "has_stored_stats": per_record(lambda forward, gradient: gradient in forward.autograd.figures),
-    "figures": per_record(lambda forward, gradient: forward.autograd.figures.get(gradient)),
+    "figures": per_record(lambda forward, gradient: cell_of(forward.autograd.figures.get(gradient))),
     "timestamp": per_record(lambda forward, gradient: forward.timestamp(forward.autograd.gradient_fact(gradient, 5))),
     # plumbing
     "op_row": of_owner("op"),

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from journal.events import Figures, PayloadKept, PayloadRef, StatisticsTaken, TransformKept
+from journal.events import PayloadKept, PayloadRef, StatisticsTaken, TransformKept
 from projections.errors import contradictory
 from projections.fold import Fold
 from projections.split import appended
@@ -24,6 +24,18 @@ class Transformed(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
     payload: PayloadRef
+
+
+class Figures(NamedTuple):
+    """Statistics of a tensor's elements; all but the counts are of the finite ones, None where there is none."""
+
+    size: int  # how many elements; ``count`` is a method of tuples
+    num_nan: int
+    num_inf: int
+    min: float | int | None  # of complex elements, of the magnitudes
+    max: float | int | None
+    mean: float | None
+    std: float | None  # divided by the number of finite elements
 
 
 @attrs.define(slots=True)
@@ -76,8 +88,12 @@ def plain_figures(figures: Any) -> Figures | None:
         raise contradictory("statistics are told that are none")
     if num_nan + num_inf > count or any(each is not None and type(each) not in (int, float) for each in numbers):
         raise contradictory("statistics are told that no elements have")
-    smallest, largest, mean, spread = numbers
-    return (count, num_nan, num_inf, smallest, largest, mean, spread)
+    return Figures(count, num_nan, num_inf, *numbers)
+
+
+def cell_of(figures: Figures | None) -> tuple[Any, ...] | None:
+    """The same as a cell of a table: a plain tuple."""
+    return None if figures is None else tuple(figures)
 
 
 def plain_ref(payload: Any) -> PayloadRef:

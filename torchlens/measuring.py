@@ -42,8 +42,8 @@ class Extent(NamedTuple):
     size: int  # number of elements
     num_nan: int
     num_inf: int
-    smallest: float | int | None  # of the finite ones; None where there is none
-    largest: float | int | None
+    min: float | int | None  # of the finite ones; None where there is none
+    max: float | int | None
 
     @property
     def num_nonfinite(self) -> int:
@@ -139,9 +139,9 @@ def histogram_of(tensor: Tensor, parts: int) -> Histogram | None:
         try:
             found = rows_of(tensor)
             extent = None if found is None else reached(found[0], 0)
-            if found is None or extent is None or extent.smallest is None or extent.largest is None:
+            if found is None or extent is None or extent.min is None or extent.max is None:
                 return None
-            low, high = float(extent.smallest), float(extent.largest)
+            low, high = float(extent.min), float(extent.max)
             if low == high or not math.isfinite(high - low):
                 return None
             counts = [0] * parts

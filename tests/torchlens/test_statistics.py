@@ -43,6 +43,15 @@ class Everything(nn.Module):
         return half, whole, turned, windows, torch.log(x), x.bfloat16(), (x > 0), x[:0], x.to_sparse()
 
 
+def test_a_capture_that_keeps_statistics_alone_has_a_fingerprint() -> None:
+    options = tl.CaptureOptions(save_grads=tl.stats_only())
+    trace = tl.trace(nn.Linear(2, 2), torch.ones(1, 2), save=tl.stats_only(), capture=options)
+    trace.backward(trace.output.sum())
+    assert len(trace.fingerprint) == 64
+    for table in ("ops", "gradients"):
+        assert any(type(cell) is tuple for cell in trace.table(table).column("figures"))
+
+
 @given(st.lists(FINITE, min_size=1, max_size=40))
 def test_the_figures_are_what_arithmetic_says(numbers: list[float]) -> None:
     made = measured(torch.tensor(numbers))

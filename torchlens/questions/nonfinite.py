@@ -113,8 +113,8 @@ class Packed:
             self.low.extend([math.nan] * missing)
             self.high.extend([math.nan] * missing)
             self.num_inf.extend([-1] * missing)
-        self.low[number] = math.nan if extent.smallest is None else extent.smallest
-        self.high[number] = math.nan if extent.largest is None else extent.largest
+        self.low[number] = math.nan if extent.min is None else extent.min
+        self.high[number] = math.nan if extent.max is None else extent.max
         self.num_inf[number] = extent.num_inf
 
     def has(self, number: int) -> bool:
@@ -196,8 +196,8 @@ class Search:
             count=extent.size,
             num_nan=extent.num_nan,
             num_inf=extent.num_inf,
-            min=extent.smallest,
-            max=extent.largest,
+            min=extent.min,
+            max=extent.max,
             **(self.of_gradient(seen) if seen.kind == "gradient" else self.of_value(seen)),
         )
 

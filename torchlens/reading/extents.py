@@ -93,7 +93,9 @@ class Extents:
 
     def of_figures(self, figures: Any) -> Any:
         """Of statistics that were kept."""
-        return None if figures is None else self.measuring.Extent(*figures[:5])
+        if figures is None:
+            return None
+        return self.measuring.Extent(figures.size, figures.num_nan, figures.num_inf, figures.min, figures.max)
 
 
 def shared_payloads(forward: Forward) -> dict[int, list[tuple[int, Any, str, tuple[int, ...]]]]:
