@@ -42,6 +42,7 @@ class Amounts:
     flops: int = 0
     mac_flops: int = 0  # of the products alone, two each
     backward: int = 0
+    recompute: int = 0  # of these, what checkpoints ran again of the forward
     saved: int = 0  # bytes charged that nobody had before
     ops: int = 0
     unknown: int = 0  # ops whose FLOPs are not known
@@ -63,6 +64,7 @@ class Amounts:
         self.flops += other.flops
         self.mac_flops += other.mac_flops
         self.backward += other.backward
+        self.recompute += other.recompute
         self.saved += other.saved
         self.ops += other.ops
         self.unknown += other.unknown
@@ -113,6 +115,7 @@ class Tree:
     Attributes:
         parts: Each behind the one that it is below.
         is_counted: Whether the backward is: what it executed was measured.
+        is_recompute_known: Whether it is known what of that checkpoints ran again.
         is_measured: Whether it is known of any op what it keeps for the backward.
         hidden: What parts hold that stand for calls not shown.
         uncounted_families: Families of operators of the backward that do work and have no count, with how many calls.
@@ -120,6 +123,7 @@ class Tree:
 
     parts: tuple[Part, ...]
     is_counted: bool
+    is_recompute_known: bool
     is_measured: bool
     hidden: Amounts
     uncounted_families: tuple[tuple[str, int], ...]
@@ -151,6 +155,7 @@ def cost_tree(
         return Tree(
             tuple(placed(root)),
             work.is_counted,
+            work.is_counted and executed_columns.recompute_flops(forward) is not None,
             any(charge is not None for row, charge in enumerate(charges(forward, 0)) if forward.is_op[row]),
             hidden,
             executed_columns.uncounted_families(forward) if work.is_counted else (),
@@ -200,9 +205,9 @@ class Work:
 
     def add_backward(self) -> None:
         forward = self.forward
-        for node, flops in enumerate(flops_of_nodes(forward)):
-            if flops and (op := forward.charged_op(node)) != NOWHERE:
-                self.of_row(op).backward += flops
+        for node, done in enumerate(work_of_nodes(forward)):
+            if done.backward and (op := forward.charged_op(node)) != NOWHERE:
+                self.of_row(op).add(done)
 
     # -- the tree
 
@@ -259,21 +264,22 @@ class Work:
 # The backward -------------------------------------------------------------------------------------------
 
 
-def flops_of_nodes(forward: Forward) -> list[int]:
+def work_of_nodes(forward: Forward) -> list[Amounts]:
     """By autograd node, the FLOPs of the operators that ran in its firings."""
-    made = [0] * len(forward.autograd)
-    executed = forward.executed
-    for node, rows in zip(forward.autograd.fire_rows, executed.in_fires, strict=True):
-        made[node] += executed.flops(rows)
+    made = [Amounts() for _ in range(len(forward.autograd))]
+    executed, again = forward.executed, executed_columns.recomputed(forward, 0)
+    for node, rows, recomputed in zip(forward.autograd.fire_rows, executed.in_fires, again, strict=True):
+        made[node].backward += executed.flops(rows)
+        made[node].recompute += recomputed or 0
     return made
 
 
 def backward_parts(forward: Forward) -> Iterable[Part]:
     """A part for each node with work that differentiates no op, and one for what ran in no recorded node."""
     labels = forward.autograd.labels
-    for node, flops in enumerate(flops_of_nodes(forward)):
-        if flops and forward.charged_op(node) == NOWHERE:
-            yield Part(labels[node], labels[node], "grad_fn", own=Amounts(backward=flops))
+    for node, done in enumerate(work_of_nodes(forward)):
+        if done.backward and forward.charged_op(node) == NOWHERE:
+            yield Part(labels[node], labels[node], "grad_fn", own=done)
     executed = forward.executed
     loose = [row for number in range(forward.autograd.num_passes) for row in executed.unattributed(number)]
     if loose:
@@ -341,6 +347,8 @@ def put_together(part: Part, gone: Sequence[Part], part_id: str, what: str, kind
         return
     every = [one for below in gone for one in in_order(below)]
     number = sum(one.folded for one in every)
+    if number == 1:
+        what = what.replace("calls", "call").replace("nodes", "node")
     made = Part(part_id, f"(+ {number} {what})", kind, is_remainder=True, folded=number)
     for below in gone:
         made.own.add(below.within)

@@ -9,6 +9,8 @@ Rule   a call may make several nodes: ``linear`` of a batch of matrices makes on
 Rule   nodes are numbered as they are made, so those of a call lie between those of the calls before and after. What
        does not was made elsewhere, as what lies behind a tensor of which the capture did not see how it was made.
        Where such a tensor is given to the first call of all, there is no number to tell: it has no inner nodes.
+Rule   a node of a Python ``autograd.Function`` is no inner node, nor is what it leads to: what called it was no op, as
+       with a reentrant checkpoint.
 Not    which op a node differentiates (pairing.py), or where nodes belong that lead to no op (containment.py).
 """
 
@@ -39,9 +41,12 @@ def inner_nodes(pairing: Pairing, first: Sequence[int], saw_arguments: Callable[
     autograd, op_of, functions = pairing.autograd, pairing.op_of, pairing.rows.function
     calls = [NOWHERE if op == NOWHERE else first[op] if is_call(functions[op]) else SEVERAL for op in op_of]
     numbers = Numbers(pairing, calls, first, saw_arguments)
+    in_python = [is_python for _, _, is_python in autograd.state.classes]
     may_be = [
-        op == NOWHERE and number is not None and not is_made and order == FIRST_ORDER
-        for op, number, is_made, order in zip(op_of, numbers.of_nodes, autograd.is_made, autograd.orders, strict=True)
+        op == NOWHERE and number is not None and not is_made and order == FIRST_ORDER and not in_python[kind]
+        for op, number, is_made, order, kind in zip(
+            op_of, numbers.of_nodes, autograd.is_made, autograd.orders, autograd.kinds, strict=True
+        )
     ]
     waiting = autograd.parents.lengths()
     ready = [node for node, count in enumerate(waiting) if not count]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
@@ -172,6 +173,30 @@ def test_what_was_made_before_the_forward_is_charged_to_no_op_of_it() -> None:
     assert list(homeless(late).values()) == [256]
 
 
+def test_a_reentrant_checkpoint_is_no_inner_node_of_what_follows_it() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner, self.norm = (
+                nn.Linear(4, 8),
+                nn.Sequential(nn.Linear(8, 8), nn.Tanh()),
+                nn.LayerNorm(8),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.norm(checkpoint(self.inner, self.first(x), use_reentrant=True))
+            return out
+
+    trace = differentiated(Checkpointed(), torch.randn(8, 4))
+    (node,) = [node for node in trace.autograd.grad_fns if node.class_name == "CheckpointFunctionBackward"]
+    assert (node.has_op, node.inner_of) == (False, None)
+    assert by_op(trace) == {"linear_1_1": 512}
+    assert homeless(trace)[node.label] == 1024, "it runs the forward again"
+    tree = tl.report.cost_tree(trace)
+    assert tree["norm:1"].self_backward_flops == 0
+    assert tree[node.label].self_recompute_flops == 1024
+
+
 @given(program=programs())
 @settings(max_examples=40)
 def test_all_work_behind_an_op_is_charged_to_an_op(program: Program) -> None:
@@ -192,7 +217,7 @@ def test_all_work_behind_an_op_is_charged_to_an_op(program: Program) -> None:
             label = waiting.pop()
             if label not in behind:
                 behind.add(label)
-                waiting += nodes[label].children
+                waiting += [one for one in nodes[label].children if nodes[one].has_op or not nodes[one].is_custom]
         for op in trace.autograd.dispatched_ops.counted:
             if op.grad_fn_label in behind and nodes[op.grad_fn_label].order == 1:
                 assert op.op_label is not None, op

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchlens as tl
 from tests.differentiating import loss_of
 from tests.programs import run
-from torchlens.errors import ConfigurationError, TraceCleanedUpError
+from torchlens.errors import ConfigurationError, LookupRefused, TraceCleanedUpError
 from torchlens.report import CostTree, CostTreeRow, backward_status, cost_tree
 from torchlens.report.tree import COLUMNS, WIDTH
 from torchlens.testing import Program, programs
@@ -302,7 +303,7 @@ def test_what_is_not_shown_is_told_and_not_lost() -> None:
         ("block:1", "block:1 (x3)", 60),
         ("block.fc:1", "block.fc:1 (x3)", 540),
         ("block:1::rest", "(+ 3 smaller calls)", 60),
-        ("self:1::rest", "(+ 1 smaller calls)", 90),
+        ("self:1::rest", "(+ 1 smaller call)", 90),
         ("::outside", "(ops outside recorded calls)", 40),
         ("::unattributed", "(backward under no recorded node)", 0),
     ]
@@ -426,7 +427,7 @@ def test_it_prints_as_a_table_that_fits_a_terminal() -> None:
         "  (ops outside recorded calls)         40       40    5.1%         0   80 B",
         "  (backward under no recorded node)     0        0    0.0%         0    0 B",
     ]
-    assert "backward 960 FLOPs in products, which are 560 FLOPs of the forward" in text
+    assert "backward 960 FLOPs in products; products of the forward are 560 FLOPs" in text
     trace.cleanup()
 
 
@@ -585,3 +586,56 @@ def test_ten_thousand_ops_are_read_at_once() -> None:
     assert tree["many.7:1"].folded == 100
     assert len(cost_tree(trace, fold_repeats=False)) == 5002
     trace.cleanup()
+
+
+@pytest.mark.parametrize(("key", "near"), [("0", "did you mean '0:1'"), ("blocks.0", "row_id"), ("0:2", "'0:1'")])
+def test_a_row_that_there_is_not_is_refused_with_those_that_look_like_it(key: str, near: str) -> None:
+    tree = cost_tree(tl.trace(mlp(), torch.randn(5, 4)))
+    with pytest.raises(LookupRefused, match=re.escape(near)) as refused:
+        tree[key]
+    assert refused.value.code == "record_lookup_not_found"
+    assert isinstance(refused.value, KeyError)
+
+
+def test_a_row_by_position_is_refused_with_the_way_to_it() -> None:
+    tree = cost_tree(tl.trace(mlp(), torch.randn(5, 4)))
+    with pytest.raises(LookupRefused, match=r"\.rows") as refused:
+        tree[0]  # type: ignore[index]
+    assert refused.value.code == "lookup_key_type_invalid"
+
+
+def test_what_checkpoints_ran_again_adds_up_and_is_shown_where_there_is_some() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = mlp()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = checkpoint(self.inner, x, use_reentrant=False)
+            return out
+
+    trace = differentiated(Checkpointed(), torch.randn(5, 4, requires_grad=True))
+    tree = cost_tree(trace)
+    assert {row.row_id: row.self_recompute_flops for row in tree if row.self_recompute_flops} == {"inner.2:1": 240}
+    assert tree.rows[0].subtree_recompute_flops == backward_status(trace).recompute == 240
+    assert sum(row.self_recompute_flops or 0 for row in tree) == 240
+    assert "recompute" in str(tree)
+    plain = cost_tree(differentiated(mlp(), torch.randn(5, 4)))
+    assert {row.self_recompute_flops for row in plain} == {0}
+    assert "recompute" not in str(plain)
+    assert {row.self_recompute_flops for row in cost_tree(tl.trace(mlp(), torch.randn(5, 4)))} == {None}
+
+
+def test_what_a_reentrant_checkpoint_keeps_is_charged_to_the_call_behind_it() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.inner, self.norm = nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.norm(checkpoint(self.inner, self.first(x), use_reentrant=True))
+            return out
+
+    trace = differentiated(Checkpointed(), torch.randn(8, 4))
+    own = 8 * 8 * 4 + 2 * 8 * 4
+    assert cost_tree(trace)["norm:1"].self_saved_for_backward == own + 8 * 8 * 4

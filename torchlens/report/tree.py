@@ -6,6 +6,7 @@ Gives  ``cost_tree``: rows with their amounts, as a table for a terminal, for ma
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ import attrs
 from projections.cost_parts import Amounts, Kind, Part, Role, Tree
 from projections.cost_parts import cost_tree as parts_of
 from projections.executed_columns import BackwardState, Evidence
-from torchlens.errors import ConfigurationError
+from torchlens.errors import ConfigurationError, LookupRefused
 from torchlens.printable import aligned, amount, cut, printable
 from torchlens.quantities import Bytes, Flops
 from torchlens.reading.tabular import frame_of
@@ -57,8 +58,10 @@ class CostTreeRow:
         subtree_flops, subtree_pct: The same with what is inside.
         self_forward_mac_flops: FLOPs of its products alone, two for each multiply-accumulate.
         self_backward_flops: FLOPs of the products that the backward passes executed for its ops.
-        self_forward_backward_flops: Both; None where one is not known.
-        subtree_forward_mac_flops, subtree_backward_flops, subtree_forward_backward_flops: With what is inside.
+        self_recompute_flops: Of these, what checkpoints ran again of the forward; None where that is not known.
+        self_forward_backward_flops: The forward's products and the backward's; None where one is not known.
+        subtree_forward_mac_flops, subtree_backward_flops, subtree_recompute_flops, subtree_forward_backward_flops: With
+            what is inside.
         self_saved_for_backward: Memory kept for the backward because of its ops, see ``Op.saved_for_backward``.
         subtree_saved_for_backward: With what is inside.
         n_ops: Ops that ran in it.
@@ -81,9 +84,11 @@ class CostTreeRow:
     subtree_pct: float | None
     self_forward_mac_flops: Flops | None
     self_backward_flops: Flops | None
+    self_recompute_flops: Flops | None
     self_forward_backward_flops: Flops | None
     subtree_forward_mac_flops: Flops | None
     subtree_backward_flops: Flops | None
+    subtree_recompute_flops: Flops | None
     subtree_forward_backward_flops: Flops | None
     self_saved_for_backward: Bytes | None
     subtree_saved_for_backward: Bytes | None
@@ -137,8 +142,30 @@ class CostTree:
     column_additivity: Mapping[str, bool] = ADDITIVITY
 
     def __getitem__(self, row_id: str) -> CostTreeRow:
-        """The row of a call, by its label. Another name is a ``KeyError``."""
-        return {row.row_id: row for row in self.rows}[row_id]
+        """The row of a call by its label, or another by its ``row_id``.
+
+        Raises:
+            LookupRefused: ``record_lookup_not_found``, ``lookup_key_type_invalid``. Both are a ``KeyError`` too.
+        """
+        rows = {row.row_id: row for row in self.rows}
+        if not isinstance(row_id, str):
+            raise LookupRefused(
+                code="lookup_key_type_invalid",
+                problem=f"a row of a cost tree was asked for by {row_id!r}",
+                remedy="give its row_id, such as the label of a call, or take .rows by position",
+            )
+        if row_id not in rows:
+            near = [name for name in rows if name.startswith(f"{row_id}:")]
+            near += difflib.get_close_matches(row_id, rows, n=3)
+            named = " or ".join(map(repr, list(dict.fromkeys(near))[:3]))
+            raise LookupRefused(
+                code="record_lookup_not_found",
+                problem=f"no row of this cost tree has the row_id {row_id!r}",
+                remedy=(f"did you mean {named}? " if near else "")
+                + "[row.row_id for row in tree] lists them; repeated calls stand in one row unless fold_repeats=False",
+                key=row_id,
+            )
+        return rows[row_id]
 
     def __iter__(self) -> Iterator[CostTreeRow]:
         return iter(self.rows)
@@ -188,8 +215,9 @@ def cost_tree(
     Args:
         trace: A trace, live or loaded. The backward is counted where it was captured with ``backward_ready=True``,
             memory where with ``measure_autograd_memory=True``.
-        top_k: Show no more than so many calls inside each call, those with the most FLOPs of the forward inside; the
-            others are one row. None shows all.
+        top_k: Show no more than so many calls inside each call, at every level, those with the most FLOPs of the
+            forward inside; the others are one row. So it is with autograd nodes that differentiate no op. None shows
+            all.
         max_depth: Show no calls below this level, the root's being 0; what is below is one row. None shows all.
         fold_repeats: Show calls of one module from one call as one row, where their forward did the same work.
 
@@ -269,6 +297,7 @@ def amounts_of(tree: Tree, whose: str, amounts: Amounts) -> dict[str, Any]:
         f"{whose}_pct": 100 * flops / whole if flops is not None and whole else None,
         f"{whose}_forward_mac_flops": made(Flops, mac_flops),
         f"{whose}_backward_flops": made(Flops, backward),
+        f"{whose}_recompute_flops": made(Flops, amounts.recompute if tree.is_recompute_known else None),
         f"{whose}_forward_backward_flops": made(Flops, both),
         f"{whose}_saved_for_backward": made(Bytes, amounts.known_saved if tree.is_measured else None),
     }
@@ -309,6 +338,10 @@ def is_counted(tree: CostTree) -> bool:
     return tree.executed_evidence == "measured"
 
 
+def has_recompute(tree: CostTree) -> bool:
+    return bool(tree.rows[0].subtree_recompute_flops)
+
+
 def is_measured(tree: CostTree) -> bool:
     return any(row.subtree_saved_for_backward is not None for row in tree.rows)
 
@@ -318,6 +351,7 @@ PRINTED: Final = (
     Printed("subtree", lambda row: work(row.subtree_flops)),
     Printed("%", lambda row: percent(row.subtree_pct)),
     Printed("backward", lambda row: work(row.subtree_backward_flops), is_counted),
+    Printed("recompute", lambda row: work(row.subtree_recompute_flops), has_recompute),
     Printed("saved", lambda row: str(row.subtree_saved_for_backward or "0 B"), is_measured),
 )
 """Behind the name, from left to right."""
@@ -368,7 +402,7 @@ def notes(tree: CostTree, left_out: int) -> Iterator[str]:
         yield cut(f"backward {how}: {tree.backward_reason}", WIDTH)
     else:
         products = tree.rows[0].subtree_forward_mac_flops
-        yield f"backward {tree.executed_flops} in products, which are {products} of the forward"
+        yield f"backward {tree.executed_flops} in products; products of the forward are {products}"
         families = [f"{name} {count}" for name, count in tree.uncounted_families.items()]
         if families:
             yield cut(f"not counted in the backward: {', '.join(families)}", WIDTH)
