@@ -21,7 +21,7 @@ from projections import ops
 from projections.tables import Maker
 from tests.projections.making import Made
 from tests.strategies import capture_streams, write_stream
-from torchlens.errors import CompatibilityError, ValidationError
+from torchlens.errors import CompatibilityError, ConfigurationError, TorchLensWarning, ValidationError
 from torchlens.testing import (
     Program,
     assert_tracing_changes_nothing,
@@ -33,6 +33,7 @@ from torchlens.testing import (
     check_stream,
     check_trace,
     programs,
+    tensors,
 )
 from torchlens.testing.checking import recorded
 
@@ -375,8 +376,53 @@ def test_a_wrong_backward_is_found_in_its_module_and_function() -> None:
 
 
 def test_at_an_edge_nothing_is_said_of_a_gradient() -> None:
-    assert check_gradients(nn.ReLU(), torch.zeros(2, 3)) == ()
+    with pytest.warns(TorchLensWarning, match="edge by each of 1 tensors") as warned:
+        assert check_gradients(nn.ReLU(), torch.zeros(2, 3)) == ()
+    assert isinstance(warned[0].message, TorchLensWarning)
+    assert warned[0].message.code == "gradients_at_edge"
     assert check_gradients(nn.ReLU(), torch.ones(2, 3)) == ("input.0",)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "why"),
+    [
+        (nn.Linear(3, 2), torch.full((2, 3), torch.nan), "sum to nan"),
+        (torch.log, torch.zeros(2), "sum to -inf"),
+        (lambda x: x.detach() * 2, torch.ones(2), "reaches an output"),
+        (lambda x: x * 2, torch.ones(2, dtype=torch.int64), "reaches an output"),
+    ],
+)
+def test_where_no_gradient_could_be_compared_the_check_does_not_pass(model: Any, x: Tensor, why: str) -> None:
+    with pytest.raises(ValidationError, match=why) as refused:
+        check_gradients(model, x)
+    assert refused.value.code == "gradients_not_compared"
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: check_gradients(nn.ReLU(), X, rtol="a"),
+        lambda: check_gradients(nn.ReLU(), X, atol=-1),
+        lambda: check_gradients(nn.ReLU(), X, seed="a"),
+        lambda: check_repeat(nn.ReLU(), X, seed=-1),
+        lambda: check_inputs(nn.ReLU(), X, seed=1.5),
+        lambda: check_capture(nn.ReLU(), X, seed=2**32),
+        lambda: check_trace(5),
+        lambda: check_stream(5),
+        lambda: check_stream(["run_started"]),
+        lambda: check_journal(5),
+        lambda: tensors("2x3"),
+        lambda: tensors((2, -1)),
+        lambda: tensors(3),
+        lambda: tensors((2,), dtype="float"),
+        lambda: tensors((2,), dtype=torch.int64, nonfinite=True),
+        lambda: tensors((2,), dtype=torch.bool, requires_grad=True),
+    ],
+)
+def test_what_a_check_or_strategy_cannot_work_with_is_refused_by_code(ask: Any) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        ask()
+    assert refused.value.code == "testing_argument_invalid"
 
 
 def test_gradients_of_a_function_with_a_shared_input_and_keywords_are_compared() -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
+from projections.vocabulary import ROOT
 from torchlens.errors import ConfigurationError
-from torchlens.printable import amount, printable
+from torchlens.printable import aligned, amount, printable
 from torchlens.questions.tensor_error import Basis
 from torchlens.questions.verdict import Verdict
 from torchlens.reading.locations import FuncCallLocation
@@ -106,7 +107,7 @@ class FirstDifference:
 
     def worst(self, count: int = SHOWN) -> tuple[Compared, ...]:
         """The module calls that add most error, most first; those of which it is known. A call counts what the calls
-        inside it add.
+        inside it add; that of the root, which counts everything, is left out.
 
         Args:
             count: How many at most.
@@ -116,7 +117,7 @@ class FirstDifference:
         """
         if type(count) is not int or count < 0:
             raise argument_invalid(f"count={count!r} is no whole number from 0 on", f"pass one, such as {SHOWN}")
-        known = [block for block in self.blocks if block.added is not None]
+        known = [block for block in self.blocks if block.added is not None and block.label.rpartition(":")[0] != ROOT]
         return tuple(sorted(known, key=lambda block: -(block.added or 0.0))[:count])
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -147,9 +148,10 @@ class FirstDifference:
         if self.only_first or self.only_second:
             counts = amount(len(self.only_first), "op"), amount(len(self.only_second), "op")
             yield f"  only in the first: {counts[0]}; only in the second: {counts[1]}"
-        for block in self.worst() if self.kind is not None else ():
-            if (block.added or 0.0) > 0:
-                yield f"  {block.label} adds {block.added:.3g} to {block.inherited:.3g}"
+        worst = [block for block in self.worst() if (block.added or 0.0) > 0] if self.kind is not None else []
+        if worst:
+            yield "  relative error that module calls add to that of what they were given, most first:"
+            yield from (f"    {line}" for line in aligned([added_by(block) for block in worst]))
         if self.unexamined:
             named = ", ".join(self.unexamined[:NAMED])
             more = f" and {len(self.unexamined) - NAMED} more" if len(self.unexamined) > NAMED else ""
@@ -170,8 +172,25 @@ class FirstDifference:
             f"{amount(pair.num_beyond, 'element')} beyond the tolerance" if pair.basis == "payload" else "statistics"
         )
         most = "" if pair.max_abs is None else f", at most by {pair.max_abs:.3g}"
-        given = "" if pair.inherited is None else f", of which {pair.inherited:.3g} is inherited"
-        return f"{beyond}{most}; relative error {pair.error:.3g}{given}"
+        given = "" if pair.inherited is None else f", of which {error_text(pair.inherited)} is inherited"
+        return f"{beyond}{most}; relative error {error_text(pair.error)}{given}"
+
+
+def added_by(block: Compared) -> tuple[str, str, str, str]:
+    """The cells of a line about a module call that adds error."""
+    return (
+        block.label,
+        f"adds {error_text(block.added)}",
+        f"given {error_text(block.inherited)}",
+        f"gives {error_text(block.error)}",
+    )
+
+
+def error_text(error: float | None) -> str:
+    """A relative error in words."""
+    if error is None:
+        return "unknown"
+    return "without bound (NaN or infinity in one alone)" if math.isinf(error) else f"{error:.3g}"
 
 
 def argument_invalid(problem: str, remedy: str) -> ConfigurationError:

@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from journal import JournalError
 from projections.aligning import Aligned, aligned
 from projections.errors import over_events
 from projections.graph import NOWHERE
@@ -128,7 +129,20 @@ def capture_of(given: Any, opened: list[Trace]) -> Trace:
             f"{type(given).__name__} is no capture",
             "pass a trace, the path of a journal, or a pair of a path and the number or name of a capture",
         )
-    made = load(path, capture=which)
+    try:
+        made = load(path, capture=which)
+    except JournalError as exc:
+        if exc.code != "journal_holds_many":
+            raise
+        where, last = os.fspath(path), exc.fields["captures"] - 1
+        raise JournalError(
+            code="journal_holds_many",
+            problem=exc.problem,
+            remedy=f"say which, in pairs: first_difference(({where!r}, {last - 1}), ({where!r}, {last})) compares the "
+            "last two; `torchlens journal captures` lists them",
+            path=where,
+            captures=exc.fields["captures"],
+        ) from exc
     opened.append(made)
     return made
 

@@ -82,6 +82,15 @@ class FirstNonfinite:
     def __bool__(self) -> bool:
         return self.at is not None
 
+    @property
+    def remedy(self) -> str | None:
+        """What to capture so that it is known where it was made; None where that is known, or nothing was found."""
+        if self.origin != "unknown":
+            return None
+        missed = {operand.kind for operand in self.operands if not operand.is_examined}
+        ways = [way for kinds, way in WAYS if missed & kinds]
+        return f"capture again with {', and '.join(ways)}" if ways else None
+
     def __str__(self) -> str:
         return "\n".join(printable(line) for line in self.lines())
 
@@ -101,6 +110,8 @@ class FirstNonfinite:
             yield f"  {reached(self)}, of {amount(self.count or 0, 'element')}"
             yield f"  {SAID[self.origin or 'unknown']}{': ' + ', '.join(self.made_by) if self.made_by else ''}"
             yield from (f"    {operand}" for operand in self.operands)
+            if self.remedy is not None:
+                yield f"    to know: {self.remedy}"
             if self.place is not None:
                 yield f"  at {self.place}" + (f": {self.call_line}" if self.call_line else "")
             if self.modules:
@@ -118,6 +129,17 @@ SAID: Final = {
     "given": "given from outside",
     "unknown": "it is not known whether it was made here: not all that it was made from was looked at",
 }
+
+
+WAYS: Final[tuple[tuple[frozenset[OperandKind], str], ...]] = (
+    (
+        frozenset(("parameter", "constant")),
+        "tl.CaptureOptions(save_arg_values=True), which keeps what calls were given, parameters too",
+    ),
+    (frozenset(("activation",)), 'a save= that names it ("all", or tl.stats_only())'),
+    (frozenset(("gradient",)), "a save_grads= that names it"),
+)
+"""How what was not looked at is kept, by kind."""
 
 
 def reached(one: Operand | FirstNonfinite) -> str:

@@ -26,6 +26,7 @@ from torchlens.errors import ValidationError
 from torchlens.generators import RandomState, seed_all
 from torchlens.reading.facade import Trace
 from torchlens.reading.failed import TraceCaptureError
+from torchlens.testing.given import require_seed
 from torchlens.validation.default_loss import weighted
 
 Build = Callable[[], tuple[Any, Any, Mapping[str, Any]]]
@@ -66,6 +67,7 @@ def assert_tracing_changes_nothing(build: Build, *, backward: bool = True, seed:
         >>> tl.testing.assert_tracing_changes_nothing(lambda: (model, [torch.ones(1, 2)], {})).ops.labels
         ('input_1', 'linear_1_1', 'output_1')
     """
+    require_seed(seed)
     streams = RandomState()
     try:
         seed_all(seed)

@@ -32,6 +32,7 @@ from torchlens.testing.comparing import (
     observed,
     run_bare,
 )
+from torchlens.testing.given import require_seed
 
 __all__ = ["check_capture", "check_inputs", "check_repeat"]
 
@@ -93,6 +94,7 @@ def check_repeat(
             line; both None where two captures did not differ.
         CompatibilityError: ``model_not_copied``.
     """
+    require_seed(seed)
     build = copies(model, input_args, input_kwargs)
     streams = RandomState()
     try:
@@ -173,6 +175,7 @@ def check_inputs(
             ``fields["place"]``, its line. A write that gives the same bits counts, too.
         CompatibilityError: ``model_not_copied``.
     """
+    require_seed(seed)
     build = copies(model, input_args, input_kwargs)
     streams = RandomState()
     try:

@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from journal import Journal, JournalError, StreamId, TorchLensError, open_for_reading, verify
 from journal.events import Event, Row, StreamOpened
@@ -23,6 +23,7 @@ from torchlens.reading.source import StreamSource
 from torchlens.testing.checking.diary_order import DiaryOrder
 from torchlens.testing.checking.forward_order import ForwardOrder
 from torchlens.testing.checking.refusing import require
+from torchlens.testing.given import argument_invalid
 
 __all__ = ["check_journal", "check_stream", "check_trace"]
 
@@ -72,6 +73,12 @@ def check_stream(events: Sequence[Event]) -> CaptureTables:
             the promises in ``exc.fields["findings"]``.
         JournalCorrupt: ``events_contradictory``, for events of which no records can be made.
     """
+    given: Any = events
+    if not isinstance(given, Sequence) or not all(isinstance(event, Event) for event in given):
+        raise argument_invalid(
+            f"check_stream() got {type(events).__name__}, which is no list of events",
+            "give the events of one stream, [stamped.event for stamped in trace.events()]",
+        )
     check_order(events)
     tables = check_folding(Rows([event.row(TICK_NS * at) for at, event in enumerate(events)]))
     check_promises(tables)
@@ -147,6 +154,11 @@ def check_trace(trace: Trace) -> None:
         TorchLensError: what ``check_stream`` raises of its events; ``ValidationError``, ``fold_unstable``, where the
             trace shows other records than its events give.
     """
+    if not isinstance(trace, Trace):
+        raise argument_invalid(
+            f"check_trace() got {type(trace).__name__}, which is no trace",
+            "give a trace; check_journal() takes a path, check_stream() a list of events",
+        )
     head = trace.tables.head
     seen = fingerprint(trace.tables)
     source = StreamSource(trace.journal, trace.stream)
@@ -174,6 +186,11 @@ def check_journal(journal: Journal | str | os.PathLike[str]) -> tuple[str, ...]:
             ``fields["files"]``.
         JournalError: what opening a journal raises.
     """
+    if not isinstance(journal, (str, os.PathLike)) and not hasattr(journal, "streams"):
+        raise argument_invalid(
+            f"check_journal() got {type(journal).__name__}, which is no journal",
+            "give a journal, or the directory of one; check_trace() takes a trace",
+        )
     if isinstance(journal, (str, os.PathLike)):
         with_path = open_for_reading(journal)
         try:

@@ -14,6 +14,7 @@ Source central differences; Nocedal and Wright, Numerical Optimization, 2006, se
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from torchlens.capture.template import leaves
-from torchlens.errors import ValidationError
+from torchlens.errors import TorchLensWarning, ValidationError
 from torchlens.generators import RandomState, seed_all
 from torchlens.testing.checking.copies import Called, copied, copies, named_inputs
+from torchlens.testing.given import require_seed, require_tolerance
 from torchlens.validation.default_loss import weighted
 
 __all__ = ["check_gradients"]
@@ -69,19 +71,29 @@ def check_gradients(
         Names of what was compared: addresses of parameters, and ``input.0`` or ``input.x`` for what was given by
         place or name. What stood at an edge, or does not reach an output, is not among them.
 
+    Warns:
+        TorchLensWarning: ``gradients_at_edge``, where every tensor stood at an edge and none was compared.
+
     Raises:
+        ValidationError: ``gradients_not_compared``, where the outputs are not finite or depend on nothing.
+        ConfigurationError: ``testing_argument_invalid``.
         ValidationError: ``gradient_wrong``; ``exc.fields["tensors"]`` has the names of what has another slope,
             ``fields["modules"]`` the addresses of the innermost modules that are wrong by themselves, "" for the model,
             ``fields["functions"]`` the own autograd functions that ran in these.
         CompatibilityError: ``model_not_copied``.
     """
+    require_tolerance(rtol=rtol, atol=atol)
+    require_seed(seed)
     called = widened(copies(model, input_args, input_kwargs)())
     streams = RandomState()
     try:
         slopes = list(slopes_of(called, seed))
         wrong = [one for one in slopes if not one.has_edge and not is_near(one, rtol, atol)]
         if not wrong:
-            return tuple([one.name for one in slopes if not one.has_edge])
+            compared = tuple([one.name for one in slopes if not one.has_edge])
+            if not compared:
+                tell_nothing_compared(called, seed, slopes)
+            return compared
         at = [call for call in first_calls(called, seed) if goes_wrong(call.called, seed, rtol, atol)]
         inner = [call for call in at if not any(is_inside(other.address, call.address) for other in at)]
         functions = sorted({name for call in inner for name in own_functions(call.called, seed)})
@@ -104,6 +116,33 @@ def check_gradients(
         tensors=tuple([one.name for one in wrong]),
         modules=modules,
         functions=tuple(functions),
+    )
+
+
+def tell_nothing_compared(called: Called, seed: int, slopes: Sequence[Slope]) -> None:
+    """Refuse, or warn, where no slope could be held against a gradient."""
+    total = total_of(copied(called), seed)
+    if not slopes or total is None:
+        raise ValidationError(
+            code="gradients_not_compared",
+            problem="no gradient was compared: no parameter and no floating input reaches an output through autograd",
+            remedy="give floating inputs, or a model with parameters; what runs under no_grad() has no gradient",
+        )
+    if not math.isfinite(float(total.detach())):
+        raise ValidationError(
+            code="gradients_not_compared",
+            problem=f"no gradient was compared: the outputs sum to {float(total.detach())}, and have no slope",
+            remedy="give inputs and parameters for which the outputs are finite; "
+            "tl.trace(model, x).first_nonfinite() tells where they stop to be",
+        )
+    names = ", ".join([one.name for one in slopes[:5]])
+    warnings.warn(
+        TorchLensWarning(
+            code="gradients_at_edge",
+            problem=f"no gradient was compared: the model has an edge by each of {len(slopes)} tensors ({names})",
+            remedy="move the inputs away from edges, such as zeros before a relu; hypothesis.assume() passes over them",
+        ),
+        stacklevel=3,
     )
 
 

@@ -9,6 +9,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from torchlens.testing.given import argument_invalid
+
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
@@ -55,6 +57,11 @@ FILLS: Final[dict[str, Fill]] = {
 }
 
 
+def is_shape(shape: Any) -> bool:
+    """Whether something is a sequence of sizes."""
+    return isinstance(shape, tuple | list) and all(type(size) is int and size >= 0 for size in shape)
+
+
 def tensors(
     shape: Any, *, dtype: torch.dtype = torch.float32, requires_grad: bool = False, nonfinite: bool = False
 ) -> SearchStrategy[Tensor]:
@@ -67,7 +74,17 @@ def tensors(
         dtype: Floating; of whole numbers, -2, -1, 0, 1 and 2 are drawn; of booleans both.
         requires_grad: Of each tensor.
         nonfinite: Some have a NaN or an infinity in them.
+
+    Raises:
+        ConfigurationError: ``testing_argument_invalid``.
     """
+    if not isinstance(dtype, torch.dtype):
+        raise argument_invalid(f"dtype={dtype!r} is no dtype of torch", "pass one, such as torch.float32")
+    if not is_shape(shape) and not isinstance(shape, st.SearchStrategy):
+        raise argument_invalid(f"{shape!r} is no shape", "pass whole numbers from 0 on, (2, 3), or a strategy of such")
+    if (requires_grad or nonfinite) and not (dtype.is_floating_point or dtype.is_complex):
+        asked = "requires_grad" if requires_grad else "nonfinite"
+        raise argument_invalid(f"tensors of {dtype} were asked for with {asked}=True", "ask for a floating dtype")
     shapes: Any = shape if isinstance(shape, st.SearchStrategy) else st.just(tuple(shape))
     fills = {**FILLS, **({"spoilt": spoilt} if nonfinite else {})}
 
