@@ -17,12 +17,15 @@ FAULTS: Final = (
     AssertionError,
     AttributeError,
     LookupError,
-    MemoryError,
     RuntimeError,
     TypeError,
     ValueError,
 )
-"""What Python raises where events do not fit together. Errors of this project pass as they are."""
+"""What Python raises where events do not fit together. Errors of this project pass as they are, and so does the want of
+memory, which says nothing of the events."""
+
+NO_MEMORY: Final = "can't allocate memory"
+"""What torch says in a ``RuntimeError`` where Python raises ``MemoryError``."""
 
 
 class SelectionError(TorchLensError, ValueError):
@@ -54,6 +57,10 @@ def fault_text(exc: BaseException) -> str:
     return f"{type(exc).__name__}: {str(exc)[:200]}"
 
 
+def wants_memory(exc: BaseException) -> bool:
+    return isinstance(exc, RuntimeError) and (type(exc).__name__ == "OutOfMemoryError" or NO_MEMORY in str(exc))
+
+
 class OverEvents:
     """Wraps what events that do not fit together bring about, once, where records are made of them."""
 
@@ -65,7 +72,7 @@ class OverEvents:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, where: TracebackType | None
     ) -> None:
-        if isinstance(exc, FAULTS) and not isinstance(exc, TorchLensError):
+        if isinstance(exc, FAULTS) and not isinstance(exc, TorchLensError) and not wants_memory(exc):
             raise contradictory(fault_text(exc)) from exc
 
 

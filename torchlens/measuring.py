@@ -2,6 +2,8 @@
 
 Rule   the same elements in the same order give the same bits, on any device, machine and number of threads, and
        however they lie in memory: statistics taken in place of a payload are those of the payload.
+Note   elements that are one in memory, as after ``expand`` and ``unfold``, are looked at once and count as often as
+       they are elements: what that takes is bounded by the memory, whatever the shape says.
 Note   "Halving": a sum is made of elements in double precision. Blocks of them are added to the first block, element
        by element, then the second half of that to the first, until few are left, which Python adds exactly
        (``math.fsum``). A reduction of torch's adds in an order that depends on threads, vector width and strides.
@@ -19,7 +21,7 @@ from torch import Tensor
 
 from journal.events import Figures
 from torchlens import compat
-from torchlens.tensors import told_apart
+from torchlens.tensors import in_memory, overlaps, told_apart, told_in_memory
 
 __all__ = ["Extent", "Histogram", "extent_of", "histogram_of", "measured", "nonfinite_in"]
 
@@ -65,10 +67,12 @@ class Elements(NamedTuple):
     num_nan: int
     num_inf: int
     each: int  # for how many elements each stands
+    counts: Tensor | None  # and each of the finite ones by itself; None where for no more
 
     @property
     def size(self) -> int:
-        return (self.finite.numel() + self.num_nan + self.num_inf) * self.each
+        finite = self.finite.numel() if self.counts is None else int(compat.number_of(compat.total(self.counts)))
+        return (finite + self.num_nan + self.num_inf) * self.each
 
 
 Rows: TypeAlias = "tuple[list[Elements], int]"
@@ -107,7 +111,7 @@ def is_shown_finite(tensor: Tensor) -> bool:
     if tensor.is_meta or compat.is_functional_wrapper(tensor):
         return False
     try:
-        parts = [told_apart(part)[0] for part in compat.stored_elements(tensor)]
+        parts = [in_memory(told_apart(part)[0]) for part in compat.stored_elements(tensor)]
         return all(cmath.isfinite(compat.number_of(compat.total(part))) for part in parts)
     except (RuntimeError, TypeError):  # a class or dtype of which torch makes no sum
         return False
@@ -146,34 +150,59 @@ def histogram_of(tensor: Tensor, parts: int) -> Histogram | None:
                 return None
             counts = [0] * parts
             for row in found[0]:
-                inside = compat.bins_of(compat.to(row.finite, torch.float64), parts, low, high)
-                counts = [
-                    had + int(more) * row.each for had, more in zip(counts, compat.numbers_of(inside), strict=True)
-                ]
+                inside = counted(row, parts, low, high)
+                counts = [had + more * row.each for had, more in zip(counts, inside, strict=True)]
         except (RuntimeError, TypeError):  # as in extent_of
             return None
     return Histogram(unscaled(low, found[1]), unscaled(high, found[1]), tuple(counts))
+
+
+def counted(row: Elements, parts: int, low: float, high: float) -> list[int]:
+    """How many elements lie in each part of a range."""
+    wide = compat.to(row.finite, torch.float64)
+    if row.counts is None:
+        inside = compat.bins_of(wide, parts, low, high)
+    else:
+        wide, weights = compat.to(wide, "cpu"), compat.to(compat.to(row.counts, "cpu"), torch.float64)
+        inside = compat.weighted_bins_of(wide, parts, range=(low, high), weight=weights).hist
+    return [int(more) for more in compat.numbers_of(inside)]
 
 
 # -- elements in a row
 
 
 def rows_of(tensor: Tensor) -> Rows | None:
-    """The elements; those that are one in memory along a whole axis are there once."""
+    """The elements; those that are one in memory are there once."""
     if tensor.is_meta or compat.is_functional_wrapper(tensor):
         return None
     plain = [in_a_row(part) for part in compat.stored_elements(tensor)]
     scale = 0
     if plain and plain[0][0].dtype.is_complex:
-        scale = scale_for([compat.viewed(compat.real_parts(part), -1) for part, _ in plain])
-        plain = [(magnitudes(part, scale), each) for part, each in plain]
-    return [Elements(*finite_in(part), each) for part, each in plain], scale
+        scale = scale_for([compat.viewed(compat.real_parts(part), -1) for part, _, _ in plain])
+        plain = [(magnitudes(part, scale), each, counts) for part, each, counts in plain]
+    return [counted_in(*part) for part in plain], scale
 
 
-def in_a_row(plain: Tensor) -> tuple[Tensor, int]:
+def counted_in(plain: Tensor, each: int, counts: Tensor | None) -> Elements:
+    """The finite elements among some, each with how many it is."""
+    finite, num_nan, num_inf = finite_in(plain)
+    if counts is None or finite is plain:
+        return Elements(finite, num_nan, num_inf, each, counts)
+    left = compat.chosen(counts, compat.is_finite(plain))
+    num_nan = sum(compat.numbers_of(compat.chosen(counts, compat.is_nan(plain))))
+    num_all, num_finite = (int(compat.number_of(compat.total(part))) for part in (counts, left))
+    return Elements(finite, num_nan, num_all - num_finite - num_nan, each, left)
+
+
+def in_a_row(plain: Tensor) -> tuple[Tensor, int, Tensor | None]:
+    """The elements in the order of the axes, for how many each stands, and of how many each by itself."""
     if plain.is_quantized:
         plain = compat.dequantized(plain)
     plain, each = told_apart(plain)
+    counts = None
+    if overlaps(plain):
+        plain, counts = told_in_memory(plain)
+        counts = counts if plain.device.type in ("cpu", "cuda") else compat.to(counts, "cpu")
     if plain.device.type not in ("cpu", "cuda"):  # there may be no double precision
         plain = compat.to(plain, "cpu")
     plain = compat.contiguous(compat.resolve_conj(compat.resolve_neg(plain)))
@@ -186,7 +215,7 @@ def in_a_row(plain: Tensor) -> tuple[Tensor, int]:
         plain = compat.to(plain, torch.float32)
     elif not kind.is_floating_point and not kind.is_complex and not kind.is_signed and kind is not torch.uint8:
         plain = compat.to(plain, torch.int64 if kind.itemsize < 8 else torch.float64)
-    return compat.viewed(plain, -1), each
+    return compat.viewed(plain, -1), each, counts
 
 
 def magnitudes(plain: Tensor, scale: int) -> Tensor:
@@ -258,14 +287,15 @@ def moments(rows: list[Elements], scale: int, extent: Extent) -> tuple[float | N
     if not count:
         return None, None
     further = 0 if scale else scale_for([row.finite for row in rows])
-    mean = math.fsum(row.each * total(row.finite, further) for row in rows) / count
-    square = math.fsum(row.each * total(row.finite, further, mean) for row in rows) / count
+    mean = math.fsum(row.each * total(row, further) for row in rows) / count
+    square = math.fsum(row.each * total(row, further, mean) for row in rows) / count
     scale += further
     return unscaled(mean, scale) + 0.0, unscaled(math.sqrt(square), scale)
 
 
-def total(finite: Tensor, scale: int, mean: float | None = None) -> float:
+def total(row: Elements, scale: int, mean: float | None = None) -> float:
     """The sum of elements, or of the squares of how far each is from the mean; see "Halving" in the header."""
+    finite, counts = row.finite, row.counts
     size = finite.numel()
     if not size:
         return 0.0
@@ -277,6 +307,8 @@ def total(finite: Tensor, scale: int, mean: float | None = None) -> float:
         if mean is not None:
             apart = compat.subtracted(wide, mean)
             wide = compat.times(apart, apart)
+        if counts is not None:
+            wide = compat.times(wide, compat.to(compat.narrow(counts, 0, start, length), torch.float64))
         if gathered is None:
             gathered = compat.clone(wide) if size > BLOCK else wide
         else:

@@ -210,3 +210,35 @@ def told_apart(plain: Tensor) -> tuple[Tensor, int]:
         return plain, 1
     small = one_of_each(plain)
     return small, plain.numel() // small.numel()
+
+
+def told_in_memory(plain: Tensor) -> tuple[Tensor, Tensor]:
+    """The elements of a dense tensor as they lie in memory, each once, and how many elements each of them is."""
+    stored = in_memory(plain)
+    counts = compat.to(multiplicities(plain.shape, plain.stride()), plain.device)
+    is_there = compat.truths(counts)
+    return compat.chosen(stored, is_there), compat.chosen(counts, is_there)
+
+
+def in_memory(plain: Tensor) -> Tensor:
+    """A dense tensor; of one that overlaps the memory from its first element to its last one."""
+    return compat.as_strided(plain, (reach(plain.shape, plain.stride()),), (1,)) if overlaps(plain) else plain
+
+
+def multiplicities(shape: Sequence[int], strides: Sequence[int]) -> Tensor:
+    """How many elements of a tensor each place of its memory is, from the first to the last; whole numbers."""
+    counts = compat.ones(1, dtype=torch.int64)
+    for size, stride in zip(shape, strides, strict=True):
+        if stride == 0:
+            counts = compat.times(counts, size)
+        elif size > 1:  # the places move by the stride: each is a sum of so many of those before, one per stride
+            count = counts.numel() + (size - 1) * stride
+            rows = -(-count // stride)
+            spread = compat.viewed(compat.zeros(rows * stride, dtype=torch.int64), rows, stride)
+            compat.add_to(compat.narrow(compat.viewed(spread, -1), 0, 0, counts.numel()), counts)
+            sums = compat.running_sum(spread, 0)
+            if rows > size:
+                earlier = compat.clone(compat.narrow(sums, 0, 0, rows - size))
+                compat.add_to(compat.narrow(sums, 0, size, rows - size), earlier, alpha=-1)
+            counts = compat.narrow(compat.viewed(sums, -1), 0, 0, count)
+    return counts

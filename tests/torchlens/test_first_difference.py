@@ -69,10 +69,126 @@ def changed(block: int, by: float = 1e-2) -> Stack:
 def test_equal_captures_have_no_difference(save: Any) -> None:
     options = tl.CaptureOptions(save_grads=True if save is None else save)
     pair = [captured(a_stack(), save=save, capture=options) for _ in range(2)]
-    assert verdict(*pair) == "clean"
+    same = "clean" if save is None else "clean_as_seen"
+    assert verdict(*pair) == same
     for trace in pair:
         trace.backward(trace.output)
-    assert verdict(*pair, rtol=0, atol=0) == "clean"
+    assert verdict(*pair, rtol=0, atol=0) == same
+
+
+def test_equal_statistics_do_not_make_equal_tensors() -> None:
+    found = difference(*(captured(lambda x: x * 1, x, save=tl.stats_only()) for x in (X, X.flip(0))))
+    assert (found.verdict, found.unexamined[0]) == ("clean_as_seen", "input_1 (only statistics were)")
+    assert found.num_examined == 3
+
+
+def test_whole_numbers_are_compared_exactly() -> None:
+    for one, other in ((2**60, 2**60 + 1), (-(2**63), 2**63 - 1)):
+        found = difference(*(captured(nn.Identity(), torch.tensor([each, 7])) for each in (one, other)), rtol=0, atol=0)
+        assert found.first is not None
+        assert (found.first.num_beyond, found.first.max_abs) == (1, float(other - one))
+
+
+def test_views_are_compared_in_the_memory_that_they_have() -> None:
+    def windows(x: Tensor) -> Tensor:
+        return x.unfold(0, 3, 1).expand(10**12, -1, -1)[0]
+
+    x = torch.arange(6.0)
+    other = x.clone()
+    other[2] += 1  # of three windows, each as often as it was expanded
+    found = difference(*(captured(windows, each) for each in (x, other)))
+    assert verdict(captured(windows, x), captured(windows, x.clone())) == "clean"
+    assert [each.num_beyond for each in found.ops] == [1, 3, 3 * 10**12, 3, 3]
+    assert found.ops[2].error == pytest.approx(found.ops[1].error)
+
+
+def test_gradients_that_one_side_alone_has_are_told() -> None:
+    def run(passes: int, *, save_grads: bool = True, bias: bool = True) -> tl.Trace:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        assert model.bias is not None
+        model.bias.requires_grad_(bias)
+        trace = captured(model, capture=tl.CaptureOptions(save_grads=save_grads))
+        for _ in range(passes):
+            trace.backward(trace.output.sum(), retain_graph=True)
+        return trace
+
+    assert verdict(run(1), run(1)) == "clean"
+    for pair, missed in (
+        ((run(1), run(0)), "gradients of backward pass 1"),
+        ((run(1), run(2)), "gradient of weight in backward pass 2"),
+        ((run(1), run(1, bias=False)), "gradient of bias in backward pass 1"),
+        ((run(1, save_grads=False), run(1, save_grads=False)), "gradients of backward pass 1"),
+    ):
+        for each in (pair, pair[::-1]):
+            found = difference(*each)
+            assert found.verdict == "clean_as_seen"
+            assert missed in found.unexamined
+
+
+class Coder(nn.Module):
+    """Two linear layers, by the names that are asked for."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.names = first, second
+        for name in self.names:
+            setattr(self, name, nn.Linear(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = (getattr(self, name) for name in self.names)
+        return second(first(x).relu())  # type: ignore[no-any-return]  # a module's call is Any
+
+
+class Wrapper(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.module(given)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("other", [Coder("encoder", "decoder"), Wrapper(Coder("enc", "dec"))], ids=["names", "wrapper"])
+def test_modules_and_arguments_by_other_names_are_the_same(other: nn.Module) -> None:
+    pair = [captured(each, capture=tl.CaptureOptions(save_grads=True)) for each in (Coder("enc", "dec"), other)]
+    for trace in pair:
+        trace.backward(trace.output.sum())
+    for each in (pair, pair[::-1]):
+        found = difference(*each)
+        assert found.verdict == "clean"
+        assert (len(found.ops), found.only_first, found.only_second) == (5, (), ())
+        assert len(found.gradients) >= 4
+
+
+def test_a_layer_that_was_put_into_a_sequence_shifts_nothing() -> None:
+    torch.manual_seed(0)
+    for extra in (nn.Identity(), nn.LayerNorm(4)):
+        layers = [nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)]
+        for place in range(len(layers) + 1):
+            longer = [*layers[:place], extra, *layers[place:]]
+            found = difference(captured(nn.Sequential(*layers)), captured(nn.Sequential(*longer)))
+            assert found.kind == "only_second"
+            assert len(found.only_second) == 1
+            assert all(each.label.rsplit("_", 1)[0] == each.other_label.rsplit("_", 1)[0] for each in found.ops)
+
+
+def test_a_layer_that_is_passed_over_leaves_the_others_their_names() -> None:
+    class Dropping(nn.Module):
+        def __init__(self, dropped: int) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers, self.dropped = nn.ModuleList(nn.Linear(4, 4) for _ in range(4)), dropped
+
+        def forward(self, x: Tensor) -> Tensor:
+            for place, layer in enumerate(self.layers):
+                x = x if place == self.dropped else layer(x)
+            return x
+
+    found = difference(captured(Dropping(9)), captured(Dropping(1)))
+    assert [each.label for each in found.blocks] == ["self:1", "layers.0:1", "layers.2:1", "layers.3:1"]
+    assert [each.other_label for each in found.blocks] == [each.label for each in found.blocks]
 
 
 @pytest.mark.parametrize("block", [0, 1, 2])
@@ -227,7 +343,7 @@ def test_without_torch_statistics_are_compared_and_payloads_are_refused(tmp_path
         "import sys; sys.modules['torch'] = None; import torchlens as tl\n"
         "folder, pair = sys.argv[1], ('first', 'second')\n"
         "found = tl.first_difference(*((folder + '/statistics', each) for each in pair))\n"
-        "assert (found.verdict, found.kind, found.label) == ('first', 'statistics', 'linear_2_3'), found\n"
+        "assert (found.verdict, found.kind, found.label) == ('first_seen', 'statistics', 'linear_2_3'), found\n"
         "for name in ('payloads', 'statistics'):\n"
         "    try:\n"
         "        tl.first_difference((folder + '/' + name, 'first'), (folder + '/payloads', 'second'))\n"

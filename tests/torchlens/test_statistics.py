@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.errors import ConfigurationError, PayloadUnavailableError
-from torchlens.measuring import extent_of, measured
+from torchlens.measuring import extent_of, histogram_of, measured, nonfinite_in
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 ANY = st.floats(width=32)
@@ -83,6 +83,35 @@ def test_how_elements_lie_in_memory_changes_no_bit(size: int, width: int, seed: 
     padded = torch.zeros(width, size // width + 3)
     padded[:, 1:-1] = plain
     assert measured(plain) == measured(laid_out) == measured(padded[:, 1:-1]) == measured(plain.clone())
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=4), st.integers(0, 2**32))
+def test_each_place_in_memory_counts_as_often_as_it_is_an_element(axes: list[tuple[int, int]], seed: int) -> None:
+    shape, strides = zip(*axes, strict=True)
+    memory = torch.randn(200, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    memory[0], memory[2], memory[3] = math.nan, math.inf, -math.inf
+    view = memory.as_strided(shape, strides)
+    found, plain = measured(view), measured(view.contiguous())
+    assert found is not None
+    assert plain is not None
+    assert found[:5] == plain[:5]
+    assert found[5:] == (None, None) if plain[5] is None else found[5:] == pytest.approx(plain[5:], abs=1e-12)
+    assert histogram_of(view, 3) == histogram_of(view.contiguous(), 3)
+    assert nonfinite_in(view) == plain[1:3]
+
+
+@pytest.mark.parametrize("turned", [torch.conj, lambda x: x, lambda x: x.conj().imag])
+def test_a_view_of_more_elements_than_there_is_memory_for_is_measured(turned: Any) -> None:
+    memory = torch.randn(2**12 + 2**9, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    view = turned(memory).as_strided((2**12, 2**9), (turned(memory).stride(0),) * 2)
+    found, plain = measured(view), measured(view.resolve_conj().contiguous())
+    assert found is not None
+    assert plain is not None
+    assert found[5:] == pytest.approx(plain[5:])
+    assert found[:5] == plain[:5]
+    wide = torch.ones(2**20).as_strided((2**19, 2**19, 1000), (1, 1, 0))
+    assert measured(wide) == (2**38 * 1000, 0, 0, 1.0, 1.0, 1.0, 0.0)
+    assert nonfinite_in(wide) == (0, 0)
 
 
 def test_the_number_of_threads_changes_no_bit() -> None:

@@ -37,6 +37,9 @@ Capture: TypeAlias = "Trace | str | os.PathLike[str] | tuple[str | os.PathLike[s
 RECORD: Final = ("func_name", "shape", "func_config")
 """Fields of an op that make it another one; dtype and device are told beside, since runs in several are compared."""
 
+STATISTICS_ALONE: Final = "(only statistics were)"
+"""What is said of tensors whose statistics are the same, which does not show that the tensors are."""
+
 
 class Held(NamedTuple):
     """A row of which a tensor or statistics may have been kept."""
@@ -76,11 +79,13 @@ def elements() -> Any:
 def first_difference(a: Capture, b: Capture, *, rtol: float = 1e-5, atol: float = 1e-8) -> FirstDifference:
     """Where two captures part: the first event whose record or payload differs, and what each block adds to the error.
 
-    Ops are aligned by module path, then by structure, so that an inserted or removed op is told as such and shifts
-    nothing behind it. Records differ where function, shape, settings or the aligned ops that something was made from
-    do; dtype and device may be others, so that a run in float32 is compared with one in bfloat16. Payloads differ where
-    an element does by more than ``atol + rtol * |a|``; where a side kept statistics, these are compared. Gradients
-    follow, pass by pass.
+    Ops are aligned by module path where what ran there agrees, else by structure, so that an inserted or removed op is
+    told as such and shifts nothing behind it, and modules may have other names. Records differ where function, shape,
+    settings or the aligned ops that something was made from do; dtype and device may be others, so that a run in
+    float32 is compared with one in bfloat16. Payloads differ where an element does by more than
+    ``atol + rtol * |a|``, whole numbers being compared exactly; where a side kept statistics, these are compared, and
+    where they are the same the tensors may still not be. Gradients follow, pass by pass; those that one side alone has
+    are told as not compared.
 
     The *error* of a tensor is relative: the length (root of the sum of squares) of ``b - a`` divided by that of ``a``.
     What an op, gradient or module call *adds* is its error less that of all tensors that it was made from, taken as
@@ -244,6 +249,8 @@ class Comparison:
         )
         if parted is None:
             self.miss(labels[0])
+        elif parted.basis == "statistics" and not compared.differs:
+            self.miss(f"{labels[0]} {STATISTICS_ALONE}")
         if compared.differs:
             self.first(compared.basis or "payload", self.a, row, first=compared, **named)
         return compared
@@ -319,24 +326,26 @@ class Comparison:
     def gradients(self) -> Iterator[Compared]:
         """Gradients that both kept, of the same owner in the same pass, in the order of the first capture."""
         one, other = self.a.tables.gradients, self.b.tables.gradients
-        addresses = {address: row for row, address in enumerate(self.b.tables.params.column("address"))}
+        twin_params = self.twin_params()
         twins: dict[tuple[str, int, int, int], int] = {}
         for row, key in enumerate(keys_of(other)):
             twins.setdefault(key, row)
         known: dict[tuple[int, int], Parted | None] = {}  # by op and pass
+        looked_at = set[int]()  # passes of which a gradient was compared
         children = self.a.tables.ops.column("child_rows")
         for row, (kind, owner, number, ordinal) in enumerate(keys_of(one)):
             if kind == "op":
                 there = self.match.get(owner, NOWHERE)
             else:
-                there = addresses.get(self.a.tables.params.value("address", owner), NOWHERE)
-            twin = twins.get((kind, there, number, ordinal))
+                there = twin_params.get(owner, NOWHERE)
+            twin = twins.pop((kind, there, number, ordinal), None)
             held = Held(self.a, "gradients", row)
             parted = None if twin is None else self.apart(held, Held(self.b, "gradients", twin))
             if twin is None or parted is None:
                 if there != NOWHERE:
-                    self.miss(f"gradient of {one.value('owner', row)} in backward pass {number + 1}")
+                    self.miss(missed_gradient(one, row, number))
                 continue
+            looked_at.add(number)
             if kind == "op":
                 known[owner, number] = parted
                 users: Sequence[int] = children[owner]
@@ -357,7 +366,28 @@ class Comparison:
                 events = {"at": compared.at, "other_at": compared.other_at}
                 op = owner if kind == "op" else NOWHERE
                 self.first("gradient", self.a, op, first=compared, backward_pass=number + 1, **labels, **events)
+            elif compared.basis == "statistics":
+                self.miss(f"{missed_gradient(one, row, number)} {STATISTICS_ALONE}")
             yield compared
+        known_there = {"op": set(self.match.values()), "param": set(twin_params.values())}
+        for (kind, there, number, _), row in twins.items():
+            if there in known_there["op" if kind == "op" else "param"]:
+                self.miss(missed_gradient(other, row, number))
+        for number in range(max(len(each.tables.backward_passes) for each in (self.a, self.b))):
+            if number not in looked_at:
+                self.miss(f"gradients of backward pass {number + 1}")
+
+    def twin_params(self) -> dict[int, int]:
+        """By row of a parameter of the first capture, that of the second: of the aligned op that took it, else the one
+        of its address."""
+        one, other = self.a.tables, self.b.tables
+        addresses = {address: row for row, address in enumerate(other.params.column("address"))}
+        found = {
+            row: addresses[address] for row, address in enumerate(one.params.column("address")) if address in addresses
+        }
+        taken = one.ops.column("param_rows"), other.ops.column("param_rows")
+        by_op = (zip(taken[0][row], taken[1][twin], strict=False) for row, twin in self.match.items())
+        return found | {param: twin for pairs in by_op for param, twin in pairs}
 
     # -- two tensors
 
@@ -372,6 +402,10 @@ class Comparison:
             )
         both = one.figures(), other.figures()
         return None if both[0] is None or both[1] is None else of_figures(*both, self.rtol, self.atol)
+
+
+def missed_gradient(gradients: Any, row: int, number: int) -> str:
+    return f"gradient of {gradients.value('owner', row)} in backward pass {number + 1}"
 
 
 def keys_of(gradients: Any) -> Iterator[tuple[str, int, int, int]]:
