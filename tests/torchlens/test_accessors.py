@@ -363,7 +363,7 @@ def test_a_frame_has_a_row_for_each_record_and_plain_numbers(worked: tl.Trace, n
     frame = getattr(worked, name).to_pandas()
     assert len(frame) == len(getattr(worked, name))
     assert tuple(frame.columns) == tabular.COLUMNS[name]
-    assert set(frame.columns) <= {*COLUMNS[name], *dir(RECORDS[name])}
+    assert set(frame.columns) <= {*COLUMNS[name], *dir(RECORDS[name]), *tabular.STATISTICS}
     assert not any(isinstance(value, Bytes | Duration) for column in frame for value in frame[column])
 
 

@@ -284,3 +284,23 @@ def test_a_recording_may_keep_statistics_alone() -> None:
     recording = tl.record(nn.ReLU(), torch.ones(2), save=tl.stats_only())
     assert [record.stats.max for record in recording] == [1.0, 1.0]
     assert recording.to_trace().ops["relu_1_1"].stats.max == 1.0
+
+
+def test_frames_tell_the_statistics_that_were_kept_and_none_elsewhere() -> None:
+    pytest.importorskip("pandas")
+    options = tl.CaptureOptions(save_grads=tl.stats_only(tl.func("linear")))
+    trace = tl.trace(
+        torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU()),
+        torch.randn(5, 4),
+        save=tl.stats_only(tl.func("linear")),
+        capture=options,
+    )
+    trace.backward(trace.output.sum())
+    frame, op = trace.to_pandas().set_index("label"), trace.ops["linear_1_1"]
+    for name in ("num_nan", "num_inf", "min", "max", "mean", "std"):
+        assert frame.loc["linear_1_1", name] == getattr(op.stats, name)
+        assert frame[name].drop("linear_1_1").isna().all()
+    (record,) = [one for one in trace.autograd.gradients if one.has_stored_stats]
+    gradients = trace.autograd.gradients.to_pandas().set_index("owner")
+    assert gradients.loc["linear_1_1", "max"] == record.stats.max
+    trace.cleanup()

@@ -6,6 +6,7 @@ pandas is imported when a frame is asked for: nothing else here needs it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from journal.errors import JournalError
@@ -40,6 +41,7 @@ TRACE: Final = """
     conditional_branch_stack conditional_branch_depth conditional_arm_children module modules
     input_to_module_calls output_of_modules output_of_module_calls is_module_output is_atomic_module func_config
     has_parents siblings has_siblings co_parents has_co_parents uses_params is_module_input num_saved_grads
+    num_nan num_inf min max mean std
 """
 """Of ``trace.to_pandas()``: what an op is, without its tensors."""
 
@@ -104,7 +106,10 @@ BUFFERS: Final = """
     has_saved_activation has_grad grad_shape grad_dtype gradient_memory buffer_source module modules num_overwrites
 """
 
-GRADIENT_RECORDS: Final = "owner owner_kind ordinal backward_pass_index grad shape dtype memory is_saved timestamp"
+GRADIENT_RECORDS: Final = """
+    owner owner_kind ordinal backward_pass_index grad shape dtype memory is_saved timestamp
+    num_nan num_inf min max mean std
+"""
 
 GRAD_FNS: Final = """
     grad_fn_object_id class_name class_qualname label type type_index ordinal_index step_index is_custom order
@@ -176,6 +181,9 @@ AS_FIELDS: Final = frozenset(
 """Columns that are shown as the field of the record gives them, since the table has them in another form."""
 
 
+STATISTICS: Final = MappingProxyType({"num_nan": 1, "num_inf": 2, "min": 3, "max": 4, "mean": 5, "std": 6})
+"""Columns of statistics that were kept in place of a payload, and where they stand among its figures."""
+
 NEIGHBOURS: Final = frozenset(("siblings", "co_parents"))
 """Columns that may be as large as the square of their table."""
 
@@ -195,7 +203,11 @@ def data_frame(table: Table[Any], columns: Sequence[str], rows: Sequence[int], r
     known = frozenset(table.names) - AS_FIELDS
     return frame_of(
         {
-            name: cells_of(table, name, rows) if name in known else [field_of(record, name) for record in records]
+            name: cells_of(table, name, rows)
+            if name in known
+            else kept_of(table, name, rows)
+            if name in STATISTICS
+            else [field_of(record, name) for record in records]
             for name in columns
         },
         len(rows),
@@ -210,6 +222,12 @@ def cells_of(table: Table[Any], name: str, rows: Sequence[int]) -> Sequence[obje
         if exc.code != "records_too_large" or name not in NEIGHBOURS:
             raise
         return [None] * len(rows)
+
+
+def kept_of(table: Table[Any], name: str, rows: Sequence[int]) -> Sequence[object]:
+    """One of the statistics of each row; None where none were kept."""
+    place, figures = STATISTICS[name], table.column("figures")
+    return [None if (found := figures[row]) is None else found[place] for row in rows]
 
 
 def field_of(record: object, name: str) -> object:
