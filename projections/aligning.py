@@ -156,7 +156,11 @@ def inside(one: Side, other: Side, calls: Aligned, wrappers: set[Aligned]) -> It
 
 def matched(one: Side, other: Side, before: Sequence[Item], after: Sequence[Item]) -> Iterator[Aligned]:
     """Two sequences, aligned."""
-    yield from around(before, after, paired(before, after), lambda *gap: addressed(one, other, *gap))
+
+    def gap(first: Sequence[Item], second: Sequence[Item]) -> Iterator[Aligned]:
+        return addressed(one, other, first, second)
+
+    yield from around(before, after, paired(before, after), gap)
 
 
 def addressed(one: Side, other: Side, before: Sequence[Item], after: Sequence[Item]) -> Iterator[Aligned]:

@@ -232,6 +232,13 @@ def test_a_gradient_that_is_observed_changes_its_op(cursor: tl.Cursor) -> None:
     assert ("ops", "relu_1_2", "has_grad") in [(one.table, one.record, one.field) for one in changes.cells]
 
 
+def test_what_follows_from_parents_and_children_is_no_change_of_its_own() -> None:
+    trace = tl.trace(lambda x: torch.stack([x * i for i in range(5)]).sum(), torch.ones(2))
+    fields = {one.field for one in tl.time_travel(trace).next(tl.func("stack")).changed().cells}
+    assert "children" in fields
+    assert not fields & {"siblings", "co_parents"}
+
+
 def test_most_events_change_nothing(cursor: tl.Cursor) -> None:
     changes = cursor.next("code_seen").changed()
     assert list(changes) == []

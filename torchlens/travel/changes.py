@@ -38,8 +38,9 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Columns that name a record for good, where its place in the table is not for good."""
 
-LEFT_OUT: Final = frozenset(("lookup_keys",))
-"""Fields of which nearly every event changes nearly every cell."""
+LEFT_OUT: Final = frozenset(("lookup_keys", "siblings", "co_parents"))
+"""Fields of which nearly every event changes nearly every cell, and those that hold, of a wide graph, as many labels in
+each cell as there are rows; ``parents`` and ``children`` tell what these are made of."""
 
 SHOWN: Final = 60
 """Characters of a value that the short form of a change shows."""
