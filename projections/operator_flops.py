@@ -107,6 +107,35 @@ def batched(first: int) -> Formula:
     return formula
 
 
+def composite_product(call: Operator) -> int:
+    """``matmul``, which comes in one piece where autograd takes no part at all, as in inference mode.
+
+    In front of the last two axes stand those of a batch, which broadcast. With a vector on the right torch makes another
+    operator of it, which has no count.
+    """
+    left, right = call.input(0), call.input(1)
+    require(len(right) == 2 or (len(left) >= 2 and len(right) > 2))
+    require(len(left) >= 1)
+    (*batch, rows, inner), (*others, same, columns) = ((1, *left) if len(left) == 1 else left), right
+    require(inner == same)
+    return 2 * rows * inner * columns * math.prod(broadcast(batch, others))
+
+
+def broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    """The axes of both, the last of them one above the other."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    filled = [*[1] * (len(longer) - len(shorter)), *shorter]
+    require(all(a == b or 1 in (a, b) for a, b in zip(longer, filled, strict=True)))
+    return [b if a == 1 else a for a, b in zip(longer, filled, strict=True)]
+
+
+def composite_linear(call: Operator) -> int:
+    """``linear``, likewise: of every row of what it is given with a weight that has a row for each result."""
+    (*rows, inner), (columns, same) = call.input(0), call.input(1, 2)
+    require(inner == same)
+    return 2 * math.prod(rows) * inner * columns
+
+
 # Convolutions ---------------------------------------------------------------------------------------------
 
 
@@ -199,6 +228,8 @@ FORMULAS: Final = MappingProxyType(
         "aten.bmm": batched(0),
         "aten.baddbmm": batched(1),
         "aten._scaled_mm": product(0),
+        "aten.matmul": composite_product,
+        "aten.linear": composite_linear,
         "aten.convolution": convolution,
         "aten._convolution": convolution,
         "aten.convolution_overrideable": convolution,
