@@ -1,8 +1,7 @@
 """Whether a capture checkpointed, as it was witnessed: tokens, where they were unpacked, and what is missing.
 
 Reads  a ``Forward``: in it what the checkpoint fold made, the nodes and firings of backward passes, and their ops.
-Gives  the summary, a fact of the capture; ``saw_checkpointing`` and ``saw_no_checkpoint``, which are what other
-       projections ask.
+Gives  the summary, a fact of the capture, and ``saw_checkpointing``, which is what other projections ask.
 Rule   a reentrant checkpoint has no token: it shows by the class of its autograd node, and is told as a flag.
 Rule   any flag withdraws the verdict: then what was witnessed is true, and there may have been more.
 Not    which call packed what: a tensor is packed before its call has returned.
@@ -66,11 +65,6 @@ def verdict(forward: Forward) -> str:
     if flags(forward):
         return INCOMPLETE
     return OBSERVED if forward.checkpoints.entered else NONE_OBSERVED
-
-
-def saw_no_checkpoint(forward: Forward) -> bool:
-    """Whether it was witnessed to the end that nothing was checkpointed."""
-    return verdict(forward) == NONE_OBSERVED
 
 
 def witness(forward: Forward) -> dict[str, Any] | None:

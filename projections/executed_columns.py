@@ -6,8 +6,8 @@ Gives  the makers of the columns that ``columns.py`` lists under ``dispatched_op
 Rule   a pass is counted where everything that it ran was told: it was announced, a census was taken of it, and it came
        to its end. The capture is counted where each of its passes is. What is not counted is None, and never 0.
 Rule   the engine runs operators with grad mode off, save under ``create_graph``, and a checkpoint runs its forward
-       again with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the
-       firing that it ran in. Where it was witnessed that nothing was checkpointed there is none; else it is not known.
+       again with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the firing
+       that it ran in. Else it is not known, and never 0: a forward may be run again in other ways, which nothing tells.
 """
 
 from __future__ import annotations
@@ -162,8 +162,6 @@ def if_counted(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
 def recomputed(forward: Forward, _whole: int) -> Sequence[int | None]:
     """By firing, the FLOPs of what ran a forward again; None where that is not known."""
     executed, why, passes = forward.executed, reasons(forward, 0), forward.autograd.fire_passes
-    if checkpoint_witness.saw_no_checkpoint(forward):
-        return [0 if why[number] is None else None for number in passes]
     if not checkpoint_witness.saw_checkpointing(forward):
         return [None] * len(passes)
     makes_graph = [bool(opened(forward, number)[CREATE_GRAPH]) for number in range(forward.autograd.num_passes)]

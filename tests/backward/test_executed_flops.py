@@ -217,21 +217,64 @@ def test_under_create_graph_what_a_checkpoint_ran_again_is_not_known() -> None:
     assert {row.recompute_flops for row in account.rows} == {None}
 
 
-def test_where_nothing_was_checkpointed_nothing_is_recompute_under_create_graph_either() -> None:
-    model = mlp()
-    trace = tl.trace(model, torch.randn(5, 4), capture=READY)
-    torch.autograd.grad(trace.output.sum(), list(model.parameters()), create_graph=True)
-    account = only(trace).flops_attribution
-    assert {row.recompute_flops for row in account.rows} == {0}
-    assert all(op.grad_enabled for op in account.trace.autograd.dispatched_ops.counted)
+class OwnCheckpoint(torch.autograd.Function):
+    """A reentrant checkpoint by hand: what it runs again, nothing but grad mode tells of."""
+
+    @staticmethod
+    def forward(ctx: Any, inner: Any, x: torch.Tensor) -> Any:
+        ctx.inner = inner
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return inner(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            result = ctx.inner(x)
+        torch.autograd.backward(result, grads)
+        return None, x.grad
 
 
-def test_without_evidence_of_checkpoints_recompute_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = traced(mlp(), torch.randn(5, 4))
-    monkeypatch.setattr("projections.checkpoint_witness.flags", lambda forward: ("patch_unavailable",))
-    account = only(trace).flops_attribution
-    assert account.executed_flops == 600
-    assert account.recompute_flops is None
+def by_own_hooks(inner: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Another one, that computes what was saved again as the first of it is asked for."""
+    again: list[torch.Tensor] = []
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    numbers = iter(range(100))
+
+    def unpacked(number: int) -> torch.Tensor:
+        if not again:
+            with torch.enable_grad(), hooks(lambda tensor: again.append(tensor.detach()), lambda packed: packed):
+                inner(x.detach().requires_grad_())
+        return again[number]
+
+    with hooks(lambda tensor: next(numbers), unpacked):
+        result: torch.Tensor = inner(x)
+        return result
+
+
+class OwnCheckpointed(nn.Module):
+    def __init__(self, do: Any) -> None:
+        super().__init__()
+        self.do, self.inner = do, mlp()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.do(self.inner, x)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("do", [lambda inner, x: inner(x), OwnCheckpoint.apply, by_own_hooks])
+def test_where_no_checkpoint_was_seen_it_is_not_known_what_ran_a_forward_again(do: Any, create_graph: bool) -> None:
+    model, x = OwnCheckpointed(do), torch.randn(5, 4, requires_grad=True)
+    trace = tl.trace(model, x, capture=READY)
+    torch.autograd.grad(trace.output.sum(), x, create_graph=create_graph)
+    assert trace.checkpoint_invocation_witness is not None
+    assert trace.checkpoint_invocation_witness["token_count"] == 0
+    for one in trace.autograd.backward_passes:
+        assert one.executed_flops is not None
+        assert one.recompute_flops is None
+        assert {row.recompute_flops for row in one.flops_attribution.rows} == {None}
+    assert tl.report.backward_status(trace).recompute is None
 
 
 def test_where_torch_does_not_tell_the_running_node_nothing_is_charged_and_the_count_is_unknown() -> None:
