@@ -155,6 +155,13 @@ def require_pass(backward: Backward, number: int) -> None:
         raise contradictory(f"backward pass {number} was not opened")
 
 
+def require_unfinished(backward: Backward, number: int) -> None:
+    """A pass that was opened and not finalized: hooks on other threads may tell something while it is closed."""
+    require_pass(backward, number)
+    if backward.steps[number] == FINALIZED:
+        raise contradictory(f"something is told of backward pass {number} after it was finalized")
+
+
 def require_node(backward: Backward, number: int) -> int:
     """The row of a node."""
     row = backward.told.get(number)
@@ -204,7 +211,7 @@ def pass_opened(
 
 
 def engine_entered(backward: Backward, at: int, type_id: int, time_ns: int, pass_number: int, task: int) -> None:
-    require_pass(backward, pass_number)
+    require_unfinished(backward, pass_number)
     backward.entered += (pass_number, task)
 
 
@@ -257,7 +264,7 @@ def node_fired(
     _missing: tuple[int, ...],
     sequence: tuple[int, int] | None,
 ) -> None:
-    require_pass(backward, pass_number)
+    require_unfinished(backward, pass_number)
     backward.fires += (require_node(backward, node), pass_number, at, time_ns)
     backward.durations.append(duration_ns)
     if sequence is not None:
@@ -278,7 +285,7 @@ def gradient_observed(
     like: tuple[Any, str, str],
     payload: Any,
 ) -> None:
-    require_pass(backward, pass_number)
+    require_unfinished(backward, pass_number)
     if slot < 0:
         raise contradictory(f"a gradient at autograd node {node} has no place there")
     row = require_node(backward, node)
@@ -329,7 +336,7 @@ def backward_dispatched(
     is_elsewhere: bool,
     *_rest: Any,
 ) -> None:
-    require_pass(backward, pass_number)
+    require_unfinished(backward, pass_number)
     if node is not None and is_elsewhere:
         raise contradictory(f"autograd node {node} is said to belong to another capture")
     backward.dispatched += (pass_number, NOWHERE if node is None else require_node(backward, node), at)

@@ -47,6 +47,7 @@ class Amounts:
     ops: int = 0
     unknown: int = 0  # ops whose FLOPs are not known
     untold: int = 0  # ops of which torch does not tell what they keep
+    unkept: int = 0  # these, and ops that ran with autograd off, of which nobody asks
 
     @property
     def known_flops(self) -> int | None:
@@ -58,7 +59,9 @@ class Amounts:
 
     @property
     def known_saved(self) -> int | None:
-        return self.saved if self.saved or not self.untold else None
+        if self.saved:
+            return self.saved
+        return None if self.untold or (self.ops and self.unkept == self.ops) else 0
 
     def add(self, other: Amounts) -> None:
         self.flops += other.flops
@@ -69,6 +72,7 @@ class Amounts:
         self.ops += other.ops
         self.unknown += other.unknown
         self.untold += other.untold
+        self.unkept += other.unkept
 
 
 @attrs.define(slots=True)
@@ -197,6 +201,7 @@ class Work:
             amounts.ops += 1
             amounts.unknown += cost.is_known is False
             amounts.untold += kept[row].is_untold
+            amounts.unkept += kept[row].tensors is None
             if first[row] == row:
                 amounts.flops += cost.forward or 0
                 amounts.mac_flops += 2 * (cost.macs or 0)

@@ -23,13 +23,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import attrs
 
 from journal.events import MODE_GRAD, SavedForBackward
+from projections.errors import contradictory
 from projections.fold import Fold
 from projections.forward import Forward, first_results, once, one_each
-from projections.graph import IDENTITY, OPAQUE
+from projections.graph import IDENTITY, OPAQUE, OUTPUT
 from projections.makers import fact, per_row
 from projections.rows import is_op
 from projections.sequences import Each
-from projections.split import appended
+from projections.split import appended, first_of
 from projections.tables import Column, Maker, Table
 
 Entry: TypeAlias = "tuple[int, int, int, int, str | None]"
@@ -45,6 +46,10 @@ class Saved:
 
     nodes: list[int] = appended()
     tensors: list[tuple[Entry, ...] | str] = appended()  # of the node at the same place, or what of it did not tell
+    told: dict[int, int] = first_of("nodes")
+    numbers: list[int] = appended()  # of storages
+    by_number: dict[int, int] = first_of("numbers")
+    storages: list[tuple[int, str | None]] = appended()  # bytes and owner of the storage at the same place
 
     def by_node(self) -> dict[int, tuple[Entry, ...] | str]:
         return dict(zip(self.nodes, self.tensors, strict=True))
@@ -59,8 +64,28 @@ def saved_for_backward(
     tensors: tuple[Entry, ...] | None,
     untold: str | None,
 ) -> None:
-    saved.tensors.append((untold or "node") if tensors is None else tensors)
+    what = untold if tensors is None else tensors
+    if what is None or (tensors is not None and untold is not None):
+        raise contradictory(f"what autograd node {node} kept is told and is not, or neither")
+    if saved.told.setdefault(node, len(saved.nodes)) != len(saved.nodes):
+        raise contradictory(f"what autograd node {node} kept is told twice")
+    for entry in tensors or ():
+        require_sound(saved, entry)
+    saved.tensors.append(what)
     saved.nodes.append(node)
+
+
+def require_sound(saved: Saved, entry: Entry) -> None:
+    """A kept tensor with possible sizes, in a storage that is the same wherever it is told of."""
+    number, size, first, nbytes, owner = entry
+    if min(number, size, first, nbytes) < 0:
+        raise contradictory(f"a tensor is kept in storage {number} that has less than no bytes, or begins before it")
+    row = saved.by_number.setdefault(number, len(saved.numbers))
+    if row == len(saved.numbers):
+        saved.numbers.append(number)
+        saved.storages.append((size, owner))
+    elif saved.storages[row] != (size, owner):
+        raise contradictory(f"storage {number} is told of with several sizes or owners")
 
 
 SAVED: Final = Fold("saved", version=1, initial=Saved, handlers={SavedForBackward: saved_for_backward})
@@ -117,6 +142,13 @@ def kept_by_row(forward: Forward, _whole: int) -> Sequence[Kept]:
             of_call[call] = joined(of_call.get(call, NOTHING), kept_of(forward, node, call, owners, brief))
     for row in unwatched:
         of_call[row] = kept_of(forward, details.nodes[row], row, owners, details.briefs[row])
+    for row in forward.of_kind(OUTPUT, IDENTITY):  # a write through a view leaves the whole a node that no result has
+        node, parents = details.nodes[row], forward.parents[row]
+        if node is None or node in owners or not parents:
+            continue
+        call = first[forward.origin(parents[0])]
+        if function[call] >= 0:
+            of_call[call] = joined(of_call[call], kept_of(forward, node, call, owners, details.briefs[row]))
     for row, call in enumerate(first):
         made[row] = of_call[call]
     return made

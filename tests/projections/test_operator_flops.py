@@ -169,6 +169,7 @@ def test_what_has_no_formula_is_unknown_and_never_zero(operator: str) -> None:
 
 TWO = [((2, 3), F32), ((3, 4), F32)]
 
+
 def in_one_piece(family: str, *shapes: Sequence[int]) -> tuple[int | None, int]:
     """Ours, and what torch counts where the operator comes undone in the dispatcher no further, as in inference mode."""
     packet = getattr(torch.ops.aten, family.removeprefix("aten."))

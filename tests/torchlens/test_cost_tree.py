@@ -431,6 +431,29 @@ def test_it_prints_as_a_table_that_fits_a_terminal() -> None:
     trace.cleanup()
 
 
+def test_memory_that_is_not_known_is_a_question_mark_and_disclosed() -> None:
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.off = nn.Linear(4, 5), nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            product = torch.sparse.mm(self.fc(x).to_sparse(), torch.ones(5, 2))
+            with torch.no_grad():
+                self.off(product.detach())
+            return product
+
+    trace = tl.trace(Sparse(), torch.ones(3, 4), capture=tl.CaptureOptions(measure_autograd_memory=True))
+    tree = cost_tree(trace)
+    saved = {row.label: row.subtree_saved_for_backward for row in tree}
+    assert saved == {"Sparse": None, "fc:1": 0, "off:1": None, "(ops outside recorded calls)": None}
+    assert tree["off:1"].n_untold_ops == 0, "autograd was off, so nobody asks"
+    rows = [line.split()[-1] for line in str(tree).splitlines()[2:6]]
+    assert sorted(rows) == ["?", "?", "?", "B"]
+    assert "saved without 1 op of which torch does not tell" in str(tree).splitlines()
+    assert [line.split("|")[-2].strip() for line in tree.to_markdown().splitlines()[2:]].count("?") == 3
+
+
 def test_wide_names_and_many_rows_still_fit() -> None:
     inner: nn.Module = nn.Linear(1, 1)
     for _ in range(12):

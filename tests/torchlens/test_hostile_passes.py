@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from journal import At, Event
 from journal.events import (
     DESCRIPTION,
     BackwardDispatched,
+    CaptureRequested,
     CaptureSettled,
     CheckpointEntered,
     CheckpointLeft,
@@ -29,7 +31,9 @@ from journal.events import (
     PassJournaled,
     PassOpened,
     PassScavenged,
+    SavedForBackward,
 )
+from projections.saved import ASKED
 from tests.hostile import read_journal, read_records, write
 from tests.torchlens.test_hostile_reading import PLAIN, begun, op, parameter, rows_of
 
@@ -229,6 +233,62 @@ def test_passes_that_no_engine_runs_are_read_or_refused_by_code(tmp_path: Path, 
     path = write(tmp_path / "j", rows_of(ODD[what]), [bytes(8)])
     read_journal(path)
     read_records(path, fields=len(ODD[what]) < 100)
+
+
+def keeping(*events: Event) -> list[Event]:
+    """A capture that measured what autograd kept, told so."""
+    made = [
+        attrs.evolve(event, options=((ASKED, True),)) if isinstance(event, CaptureRequested) else event
+        for event in capture()
+    ]
+    return [*made[:-1], *events, made[-1]]
+
+
+def held(*tensors: Any, untold: str | None = None, node: int = 0) -> SavedForBackward:
+    return SavedForBackward(node=node, tensors=tensors or None, untold=untold)
+
+
+KEPT: Final = (0, 8, 0, 8, None)
+
+CONTRADICTORY: dict[str, list[Event]] = {
+    "an operator behind the end": [*SOUND, ran()],
+    "an operator of no node behind the end": [*SOUND, ran(node=None)],
+    "a firing behind the end": [*SOUND, fired(0)],
+    "a gradient behind the end": [*SOUND, observed(0)],
+    "an engine entered behind the end": [*SOUND, EngineEntered(pass_number=0, task=0)],
+    "a storage below zero": keeping(held((-1, 8, 0, 8, None))),
+    "a storage of less than nothing": keeping(held((0, -8, 0, 8, None))),
+    "a kept tensor before its storage": keeping(held((0, 8, -8, 8, None))),
+    "a kept tensor of less than nothing": keeping(held((0, 8, 0, -8, None))),
+    "a storage of two sizes": keeping(held(KEPT, (0, 16, 0, 8, None))),
+    "a storage of two owners": keeping(held(KEPT), held((0, 8, 0, 8, "parameter"), node=1)),
+    "a node that kept something twice": keeping(held(KEPT), held(KEPT)),
+    "a node that tells and does not": keeping(held(KEPT, untold="CopySlices")),
+    "a node that neither tells nor does not": keeping(held()),
+}
+"""What contradicts itself, whichever version of torch ran."""
+
+
+@pytest.mark.parametrize("what", CONTRADICTORY)
+def test_what_contradicts_itself_is_refused(tmp_path: Path, what: str) -> None:
+    found_here = read_records(write(tmp_path / "j", rows_of(CONTRADICTORY[what]), [bytes(8)]))
+    assert "events_contradictory" in found_here.values()
+
+
+LATE: Final = [*capture(), opened(), found(*TWO), fired(0), journaled(), ran(), fired(1)]
+
+NOT_CONTRADICTORY: dict[str, list[Event]] = {
+    "a hook on another thread tells something while the pass is closed": [*LATE, PassScavenged(pass_number=0), ran()],
+    "two nodes share a storage": keeping(held(KEPT, (0, 8, 4, 4, None)), held(KEPT, node=1)),
+    "torch does not tell": keeping(held(untold="CopySlices")),
+    "a node that kept nothing": keeping(SavedForBackward(node=0, tensors=(), untold=None)),
+}
+
+
+@pytest.mark.parametrize("what", NOT_CONTRADICTORY)
+def test_what_may_be_is_read(tmp_path: Path, what: str) -> None:
+    found_here = read_records(write(tmp_path / "j", rows_of(NOT_CONTRADICTORY[what]), [bytes(8)]))
+    assert "events_contradictory" not in found_here.values()
 
 
 GROWING: dict[str, Callable[[int], list[Event]]] = {

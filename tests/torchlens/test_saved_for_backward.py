@@ -222,6 +222,27 @@ def test_what_is_not_told_is_none_with_a_reason() -> None:
     unasked.cleanup()
 
 
+@pytest.mark.parametrize("passed_on", [False, True])
+@pytest.mark.parametrize("write", [lambda y: y[:1].exp_(), lambda y: y[:1].mul_(torch.ones(9, 4)[:1])])
+def test_a_write_through_a_view_is_not_told_where_nothing_follows_it_either(write: Any, passed_on: bool) -> None:
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.same = nn.Linear(4, 4), nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.fc(x).clone()
+            write(y)
+            result: Tensor = self.same(y) * 2 if passed_on else y
+            return result
+
+    trace = measured(Writes(), (flat(grad=False),))
+    (label,) = trace.untold_saved_ops
+    assert trace.ops[label].func_name in ("exp_", "mul_")
+    assert trace.ops[label].saved_for_backward is None
+    assert trace.ops[label].saved_for_backward_reason == "torch does not tell what a CopySlices holds"
+
+
 def test_memory_without_a_storage_is_named() -> None:
     def forward(x: Tensor) -> Tensor:
         weights = torch.eye(3).to_sparse()

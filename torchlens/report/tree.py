@@ -42,7 +42,7 @@ class CostTreeRow:
 
     Every ``self_`` amount is of what ran in the call and in no call inside it: these add up. A ``subtree_`` amount has
     what is inside too. An amount is None where nothing is known of it; those of the backward where it is not counted;
-    memory where the capture did not measure it.
+    memory where the capture did not measure it, torch tells of no op there, or autograd was off for each.
 
     Attributes:
         row_id: Label of the call, of the first of several, or of the autograd node; ``::`` and what it is for the rest.
@@ -330,6 +330,10 @@ def work(number: int | None) -> str:
     return "?" if number is None else str(Flops(number)).removesuffix("FLOPs").strip()
 
 
+def memory(number: Bytes | None) -> str:
+    return "?" if number is None else str(number)
+
+
 def percent(number: float | None) -> str:
     return "" if number is None else f"{number:.1f}%"
 
@@ -352,7 +356,7 @@ PRINTED: Final = (
     Printed("%", lambda row: percent(row.subtree_pct)),
     Printed("backward", lambda row: work(row.subtree_backward_flops), is_counted),
     Printed("recompute", lambda row: work(row.subtree_recompute_flops), has_recompute),
-    Printed("saved", lambda row: str(row.subtree_saved_for_backward or "0 B"), is_measured),
+    Printed("saved", lambda row: memory(row.subtree_saved_for_backward), is_measured),
 )
 """Behind the name, from left to right."""
 
@@ -406,6 +410,9 @@ def notes(tree: CostTree, left_out: int) -> Iterator[str]:
         families = [f"{name} {count}" for name, count in tree.uncounted_families.items()]
         if families:
             yield cut(f"not counted in the backward: {', '.join(families)}", WIDTH)
+    untold = sum(row.n_untold_ops for row in tree.rows)
+    if untold and is_measured(tree):
+        yield f"saved without {amount(untold, 'op')} of which torch does not tell"
     if tree.hidden_flops or tree.hidden_backward_flops:
         yield f"{tree.hidden_flops} of the forward in rows for calls not shown"
     if left_out:
