@@ -6,8 +6,8 @@ Gives  the makers of the columns that ``columns.py`` lists under ``dispatched_op
 Rule   a pass is counted where everything that it ran was told: it was announced, a census was taken of it, and it came
        to its end. The capture is counted where each of its passes is. What is not counted is None, and never 0.
 Rule   the engine runs operators with grad mode off, save under ``create_graph``, and a checkpoint runs its forward
-       again with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the firing
-       that it ran in. Else it is not known, and never 0: a forward may be run again in other ways, which nothing tells.
+       again with it on: where the capture was seen to checkpoint, what ran with it on is recompute. It stays in the
+       firing that it ran in. Else it is not known, and never 0: a forward may be run again in ways that nothing tells.
 """
 
 from __future__ import annotations

@@ -110,15 +110,15 @@ def batched(first: int) -> Formula:
 def composite_product(call: Operator) -> int:
     """``matmul``, which comes in one piece where autograd takes no part at all, as in inference mode.
 
-    In front of the last two axes stand those of a batch, which broadcast. With a vector on the right torch makes another
-    operator of it, which has no count.
+    In front of the last two axes stand those of a batch, which broadcast. With a vector on the right torch makes
+    another operator of it, which has no count.
     """
     left, right = call.input(0), call.input(1)
     require(len(right) == 2 or (len(left) >= 2 and len(right) > 2))
-    require(len(left) >= 1)
-    (*batch, rows, inner), (*others, same, columns) = ((1, *left) if len(left) == 1 else left), right
-    require(inner == same)
-    return 2 * rows * inner * columns * math.prod(broadcast(batch, others))
+    require(len(left) > 0)
+    left = left if len(left) > 1 else (1, *left)
+    require(left[-1] == right[-2])
+    return 2 * math.prod(broadcast(left[:-2], right[:-2])) * left[-2] * left[-1] * right[-1]
 
 
 def broadcast(one: Sequence[int], other: Sequence[int]) -> list[int]:

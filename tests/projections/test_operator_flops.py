@@ -171,7 +171,7 @@ TWO = [((2, 3), F32), ((3, 4), F32)]
 
 
 def in_one_piece(family: str, *shapes: Sequence[int]) -> tuple[int | None, int]:
-    """Ours, and what torch counts where the operator comes undone in the dispatcher no further, as in inference mode."""
+    """Ours, and what torch counts where the operator is dispatched as it is, as in inference mode."""
     packet = getattr(torch.ops.aten, family.removeprefix("aten."))
     with torch.inference_mode(), FlopCounterMode(display=False) as counter:
         packet(*(torch.ones(*shape) for shape in shapes))
