@@ -113,10 +113,10 @@ def composite_product(call: Operator) -> int:
     In front of the last two axes stand those of a batch, which broadcast. With a vector on the right torch makes
     another operator of it, which has no count.
     """
-    left, right = call.input(0), call.input(1)
+    left, right = list(call.input(0)), list(call.input(1))
     require(len(right) == 2 or (len(left) >= 2 and len(right) > 2))
     require(len(left) > 0)
-    left = left if len(left) > 1 else (1, *left)
+    left = left if len(left) > 1 else [1, *left]
     require(left[-1] == right[-2])
     return 2 * math.prod(broadcast(left[:-2], right[:-2])) * left[-2] * left[-1] * right[-1]
 

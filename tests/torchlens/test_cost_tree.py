@@ -309,7 +309,7 @@ def test_what_is_not_shown_is_told_and_not_lost() -> None:
     ]
     for tree in (whole, shallow, root, largest):
         for name, adds_up in tree.column_additivity.items():
-            if adds_up and name != "self_pct":
+            if adds_up and name not in ("self_pct", "self_recompute_flops"):  # nothing was seen to checkpoint
                 total = getattr(whole.rows[0], name.replace("self_", "subtree_"), None)
                 total = sum(getattr(row, name) for row in whole) if total is None or name[:2] == "n_" else total
                 assert sum(getattr(row, name) for row in tree) == total, name
@@ -644,7 +644,7 @@ def test_what_checkpoints_ran_again_adds_up_and_is_shown_where_there_is_some() -
     assert sum(row.self_recompute_flops or 0 for row in tree) == 240
     assert "recompute" in str(tree)
     plain = cost_tree(differentiated(mlp(), torch.randn(5, 4)))
-    assert {row.self_recompute_flops for row in plain} == {0}
+    assert {row.self_recompute_flops for row in plain} == {None}
     assert "recompute" not in str(plain)
     assert {row.self_recompute_flops for row in cost_tree(tl.trace(mlp(), torch.randn(5, 4)))} == {None}
 
