@@ -43,6 +43,13 @@ class Aligned(NamedTuple):
     after: int
 
 
+class Edge(NamedTuple):
+    """What an input or an output of the model is, whatever it is called."""
+
+    side: str
+    number: int
+
+
 class Item(NamedTuple):
     """Something that a module call ran directly."""
 
@@ -220,7 +227,7 @@ def paired(before: Sequence[Item], after: Sequence[Item]) -> Pairs:
 
 def is_at_the_edge(item: Item) -> bool:
     """Whether it is an input or an output of the model."""
-    return item.table == "ops" and isinstance(item.key, tuple) and item.key[0] in (INPUT, OUTPUT)
+    return isinstance(item.key, Edge)
 
 
 def ops_by_call(tables: CaptureTables) -> dict[int, list[tuple[int, int, Item]]]:
@@ -235,7 +242,7 @@ def ops_by_call(tables: CaptureTables) -> dict[int, list[tuple[int, int, Item]]]
         named = key
         if roles[row] is not None:
             edge = OUTPUT if is_output else INPUT
-            key, named = (edge, counts[edge]), (edge, roles[row])
+            key, named = Edge(edge, counts[edge]), (edge, roles[row])
             counts[edge] += 1
         elif is_buffer:
             key = ("buffer", func_name)
