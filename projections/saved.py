@@ -111,7 +111,11 @@ class Kept(NamedTuple):
 NOTHING: Final = Kept(frozenset())
 NO_QUESTION: Final = Kept(None)
 UNASKED: Final = Kept(None, f"it was not measured: {ASKED}=True asks for that")
-OFF: Final = Kept(None, "autograd was off")
+OFF: Final = Kept(
+    None,
+    "autograd was off; what a node around it keeps, as that of a reentrant checkpoint, is charged to the next recorded"
+    " op that uses it, and is in no sum where none does",
+)
 UNSEEN: Final = Kept(None, "its autograd node was not looked at", is_untold=True)
 
 

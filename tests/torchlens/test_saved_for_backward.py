@@ -208,7 +208,8 @@ def test_what_is_not_told_is_none_with_a_reason() -> None:
     untold, off = trace.ops["setitem_1_2"], trace.ops["sin_1_3"]
     assert untold.saved_for_backward is untold.saved_params_for_backward is None
     assert untold.saved_for_backward_reason == "torch does not tell what a CopySlices holds"
-    assert (off.saved_for_backward, off.saved_for_backward_reason) == (None, "autograd was off")
+    assert off.saved_for_backward is None
+    assert off.saved_for_backward_reason.startswith("autograd was off; what a node around it keeps")
     assert trace.ops["mul_1_4"].saved_for_backward_reason is None
     assert (trace.ops["input_1"].saved_for_backward, trace.ops["input_1"].saved_for_backward_reason) == (None, None)
     assert trace.untold_saved_ops == ("setitem_1_2",)
@@ -320,4 +321,23 @@ def test_it_is_what_torch_saves_in_the_zoo(name: str) -> None:
         assert all(ours <= theirs for ours, theirs in zip(found, told, strict=True))
     else:
         assert found == told
+    trace.cleanup()
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+def test_what_a_reentrant_checkpoint_keeps_is_charged_to_the_next_recorded_op_or_is_in_no_sum(is_used: bool) -> None:
+    linear = nn.Linear(4, 4)
+
+    def forward(x: Any) -> Any:
+        result = checkpoint(lambda given: linear(given).tanh(), x * 2, use_reentrant=True)
+        return result.exp() if is_used else result
+
+    trace = tl.trace(
+        forward, torch.ones(3, 4, requires_grad=True), capture=tl.CaptureOptions(measure_autograd_memory=True)
+    )
+    input_and_result = 2 * 4 * 3 * 4  # the input of the checkpoint, and the result that exp keeps
+    assert trace.total_saved_for_backward == (input_and_result if is_used else 0)
+    inside = trace["tanh_1_3"]
+    assert inside.saved_for_backward is None
+    assert "in no sum where none does" in inside.saved_for_backward_reason
     trace.cleanup()
