@@ -35,7 +35,13 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "COLORTERM": "truecolor"}
         self.program = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=own_terminal,  # so that it is told when the terminal is gone, as with the tests themselves
         )
         os.close(theirs)
 
@@ -85,3 +91,8 @@ class Terminal:
             self.program.kill()
             self.program.wait()
         os.close(self.ours)
+
+
+def own_terminal() -> None:
+    """Make the terminal that a new session reads from the one that it belongs to."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
