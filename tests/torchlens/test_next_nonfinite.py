@@ -157,7 +157,7 @@ def test_an_event_without_values_says_so(journal: Path) -> None:
 
 def test_a_key_looks_for_nan_alone_and_the_next_key_goes_on(journal: Path) -> None:
     with Terminal([sys.executable, "-m", "torchlens", "travel", str(journal)]) as terminal:
-        terminal.until("first inf/NaN")
+        terminal.until("inf/NaN")
         terminal.press("F")
         terminal.until("first not finite: activation of log_")
         terminal.press("\x1b")
