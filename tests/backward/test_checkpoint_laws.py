@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 
 import torchlens as tl
 from projections.checkpoint_witness import saw_checkpointing
-from tests.diary_order import check_diary
+from torchlens.testing.checking.diary_order import check_diary
 
 Kind: TypeAlias = Literal["kept", "selective", "without_rng", "reentrant", "offloaded", "hooked"]
 
