@@ -666,9 +666,13 @@ def is_scripted(model: object) -> bool:
     return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
 
 
+SCRIPTED_MODULE: Final = torch.jit._script.RecursiveScriptModule
+"""The class of modules that TorchScript has compiled."""
+
+
 def script_names(module: nn.Module) -> list[str]:
     """Names of what a scripted module holds outside Python: its parameters, buffers and attributes; of others none."""
-    if not isinstance(module, torch.jit._script.RecursiveScriptModule):
+    if not isinstance(module, SCRIPTED_MODULE):
         return []
     names = [*own_parameters(module).keys(), *own_buffers(module).keys(), *module._concrete_type.get_attributes()]
     return [name for name in dict.fromkeys(names) if module._c.hasattr(name)]

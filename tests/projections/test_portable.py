@@ -216,7 +216,6 @@ for _ in range(MAX_LEVELS):
         (1, ("not", "relu")),
         (1, ("not", None)),
         (1, ("output", True)),
-        (1, ("regex", "(")),
         (1, ("where", "nowhere")),
         (1, ("where", 3, None)),
         (1, ("where", "nowhere:at_all", None)),
@@ -242,6 +241,9 @@ def test_arguments_are_checked_as_when_a_selector_is_made() -> None:
     with pytest.raises(SelectionError) as refused:
         selector_from_spec((1, ("preceded_by", ("func", "a"), 9999)))
     assert code_of(refused) == "lookback_invalid"
+    with pytest.raises(SelectionError) as refused:
+        selector_from_spec((1, ("regex", "(")))
+    assert code_of(refused) == "selector_pattern_invalid"
 
 
 def test_a_later_form_is_refused_as_later() -> None:

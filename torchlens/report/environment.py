@@ -72,6 +72,11 @@ CAPABILITIES: Final = (
         "HAS_SCRIPT_BUILTINS", ("torch.jit._builtins._get_builtin_table",), "scripting while functions are wrapped"
     ),
     Capability(
+        "HAS_SCRIPTED_MODULE",
+        ("torch.jit._script.RecursiveScriptModule",),
+        "putting scripted parts of a model back after a validation",
+    ),
+    Capability(
         "HAS_DEVICE_CONSTRUCTORS", ("torch.utils._device._device_constructors",), "device contexts after a capture"
     ),
     # modules

@@ -89,6 +89,8 @@ class JournalDraft:
             if given[number] == len(events):
                 writer.close()
                 del writers[number]
+        if self.killed is not None and self.committed >= self.killed:
+            commit(writers.values())
 
 
 def commit(writers: Any) -> None:
