@@ -33,7 +33,8 @@ class Terminal:
         self.stream = pyte.ByteStream(self.screen)
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        environment = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", "COLORTERM": "truecolor"}
+        known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        environment = {**known, "TERM": "xterm-256color", "LANG": "C.UTF-8", "COLORTERM": "truecolor"}
         self.program = subprocess.Popen(
             command,
             stdin=theirs,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens.capture.template import leaves
 from torchlens.errors import BackwardRefused
+from torchlens.generators import seed_all
 from torchlens.measuring import extent_of, nonfinite_in
 from torchlens.testing import Program, programs, tensors
 
@@ -44,6 +45,7 @@ def takes(tensor: Tensor) -> bool:
 def captured(program: Program, value: float, place: int, **options: Any) -> tl.Trace | None:
     """A trace of it, with what its backward left; None for a program that raises by itself."""
     model, args, kwargs = planted(program, value, place)
+    seed_all(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -94,7 +96,11 @@ def test_health_and_the_first_nonfinite_name_the_same(
             trace.cleanup()
 
 
-@given(program=programs(), value=st.sampled_from([float("nan"), float("inf"), 0.0]), place=st.integers(0, 1000))
+@given(
+    program=programs(without=["noise_in_place"]),  # which reads uninitialised memory
+    value=st.sampled_from([float("nan"), float("inf"), 0.0]),
+    place=st.integers(0, 1000),
+)
 @settings(max_examples=30)
 def test_statistics_in_place_of_tensors_give_the_same_health(program: Program, value: float, place: int) -> None:
     whole = captured(program, value, place, capture=tl.CaptureOptions(save_grads=True))

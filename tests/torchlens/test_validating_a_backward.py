@@ -25,6 +25,16 @@ from torchlens.testing import Program, programs
 from torchlens.validation.default_loss import weighted
 from torchlens.validation.findings import ValidationReport
 
+
+@pytest.fixture(autouse=True)
+def nothing_armed() -> None:
+    """Traces that other tests have left are told of no run."""
+    for held in tuple(engine._armed):
+        diary = held()
+        if diary is not None:
+            engine.disarm(diary)
+
+
 ROWS = torch.linspace(-2, 2, 12).reshape(3, 4)
 
 
