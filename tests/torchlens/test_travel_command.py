@@ -9,13 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 import torchlens as tl
 from tests.torchlens.command import printed
+from tests.torchlens.faulty import capture_faulty
 from torchlens.cli import main
 from torchlens.debugger.session import COMMANDS, Command, Session
 from torchlens.debugger.written import CONSTRUCTORS, read_what
@@ -23,26 +22,9 @@ from torchlens.debugger.written import CONSTRUCTORS, read_what
 DOCS = Path(__file__).parents[2] / "docs" / "time_travel.md"
 
 
-class Faulty(nn.Module):
-    """Its last op gives infinity."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc, self.act, self.out = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.act(self.fc(x))
-        return torch.log(self.out(hidden) * 0)
-
-
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("travel") / "run.journal"
-    trace = tl.trace(Faulty(), torch.randn(3, 4), journal=path, capture=tl.CaptureOptions(save_grads=True))
-    trace.backward(trace.output.sum())
-    trace.cleanup()
-    return path
+    return capture_faulty(tmp_path_factory.mktemp("travel") / "run.journal")
 
 
 @pytest.fixture

@@ -8,32 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import torchlens as tl
+from tests.torchlens.faulty import capture_faulty
 from tests.torchlens.terminal import Terminal
-
-
-class Faulty(nn.Module):
-    """Its last op gives infinity."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc, self.act, self.out = nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.act(self.fc(x))
-        return torch.log(self.out(hidden) * 0)
 
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("screen") / "run.journal"
-    trace = tl.trace(Faulty(), torch.randn(3, 4), journal=path, capture=tl.CaptureOptions(save_grads=True))
-    trace.backward(trace.output.sum())
-    trace.cleanup()
-    return path
+    return capture_faulty(tmp_path_factory.mktemp("screen") / "run.journal")
 
 
 @pytest.fixture
