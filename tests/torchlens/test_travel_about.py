@@ -61,12 +61,12 @@ def test_whatever_names_an_event_a_value_or_a_node_is_about_that(events: list[Ev
             assert len(about.sites) == 1
             assert trace.table(about.sites[0][0]).value("value", about.sites[0][1]) == value
             assert where.labels == about.labels(trace.tables)
-            assert where.labels[0] in event_line(trace, stamped)
+            assert where.labels[0] in event_line(trace, stamped, 0)
             assert next(records_at(trace, stamped)).read("value") == value
         if getattr(about.event, "node", None) is not None and about.node >= 0:
             assert where.node == trace.tables.forward.autograd.labels[about.node]
         if about.pass_number is not None:
-            assert f"pass {about.pass_number + 1}" in event_line(trace, stamped)
+            assert f"pass {about.pass_number + 1}" in event_line(trace, stamped, 0)
         assert record_lines(cursor)
 
 
@@ -119,4 +119,4 @@ def test_a_branch_over_a_parameter_names_it() -> None:
     cursor = tl.time_travel(tl.trace(Gated(), torch.ones(1))).next("branch_taken")
     assert cursor.where().parameter == "gate"
     assert cursor.event is not None
-    assert event_line(cursor.whole, cursor.event).endswith("gate")
+    assert event_line(cursor.whole, cursor.event, 0).endswith("gate")

@@ -33,10 +33,15 @@ LONGEST: Final = 200
 """Characters of a field that is shown."""
 
 
-def event_line(trace: Trace, stamped: Stamped) -> str:
-    """An event in a line: number, milliseconds since the first one, type, and whom it is about."""
-    begun = next(iter(trace.events(0, 1))).time_ns
-    elapsed = (stamped.time_ns - begun) / 1e6
+def event_line(trace: Trace, stamped: Stamped, begun_ns: int) -> str:
+    """An event in a line: number, milliseconds since the first one, type, and whom it is about.
+
+    Args:
+        trace: The capture.
+        stamped: The event.
+        begun_ns: The time of the first one.
+    """
+    elapsed = (stamped.time_ns - begun_ns) / 1e6
     with over_events():
         subject = told_by(trace, stamped).subject(trace.tables)
     return printable(f"{stamped.at:>7} {elapsed:>10.3f} {stamped.event.event_name:<18} {subject}").rstrip()

@@ -19,7 +19,7 @@ from textual.events import Resize
 from textual.widgets import Footer, Input, Static
 
 from journal import TorchLensError
-from torchlens.debugger.panes import event_line, record_lines, source_lines, state_line, value_lines
+from torchlens.debugger.panes import record_lines, source_lines, state_line, value_lines
 from torchlens.debugger.session import Session
 from torchlens.printable import printable
 
@@ -33,11 +33,11 @@ PROMPTS: Final = {"next": "next: ", "previous": "previous: ", "": ": "}
 
 
 class Pane(VerticalScroll):
-    """Lines under a title."""
+    """Lines under a title, which is the pane's name until another one is given."""
 
-    def __init__(self, title: str, name: str) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(id=name)
-        self.border_title = title
+        self.border_title = name
         self.text = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -91,7 +91,7 @@ class Screen(App[None]):
         self.session: Final = session
         self.asked = ""  # the command that the line which is typed is the rest of
         self.events = Static(id="events", markup=False)
-        self.panes: Final = {name: Pane(name, name) for name in ("record", "source", "values", "answer")}
+        self.panes: Final = {name: Pane(name) for name in ("record", "source", "values", "answer")}
         self.said = Static(id="said", markup=False)
         self.line = Input(id="line")
         self.known = 0  # events that there were when it was last looked
@@ -212,5 +212,5 @@ class Screen(App[None]):
         text = Text(no_wrap=True, overflow="ellipsis")
         for stamped in cursor.whole.events(start, start + rows):
             style = "reverse" if stamped.at == here else ""
-            text.append(f"{event_line(cursor.whole, stamped)}\n", style=style)
+            text.append(f"{self.session.line(stamped)}\n", style=style)
         self.events.update(text)

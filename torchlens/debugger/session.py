@@ -8,8 +8,10 @@ Rule   the words are those of ``Cursor``; a letter that stands for one is in ``C
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from journal.events import Stamped
 from torchlens.debugger.panes import event_line, record_lines, records_at, source_lines, state_line, value_lines
 from torchlens.debugger.written import read_what
 from torchlens.errors import ConfigurationError
@@ -36,6 +38,15 @@ class Session:
         self.cursor: Final = cursor
         self.sought: What | None = None
         self.is_over = False
+
+    @cached_property
+    def begun_ns(self) -> int:
+        """The time of the first event."""
+        return next(self.cursor.whole.events(0, 1)).time_ns
+
+    def line(self, stamped: Stamped) -> str:
+        """An event as it is listed."""
+        return event_line(self.cursor.whole, stamped, self.begun_ns)
 
     def answer(self, line: str) -> list[str]:
         """What a line gives; nothing for an empty one, and for one that begins with ``#``.
@@ -117,7 +128,7 @@ class Session:
 
     def position(self) -> Iterator[str]:
         stamped = self.cursor.event
-        yield "before the first event" if stamped is None else event_line(self.cursor.whole, stamped)
+        yield "before the first event" if stamped is None else self.line(stamped)
 
     def where(self, _rest: str) -> Iterator[str]:
         yield from str(self.cursor.where()).split("\n")
@@ -142,7 +153,7 @@ class Session:
         around = number(rest, NEIGHBOURS)
         for stamped in self.cursor.whole.events(max(0, here - around), here + around + 1):
             mark = ">" if stamped.at == here else " "
-            yield f"{mark}{event_line(self.cursor.whole, stamped)}"
+            yield f"{mark}{self.line(stamped)}"
 
     def why(self, rest: str) -> Iterator[str]:
         yield from str(self.cursor.why(read_what(rest) if rest else self.made())).split("\n")
