@@ -25,17 +25,18 @@ FORBIDDEN = {
 }
 
 READ_SIDE = (
-    *("cli", "commands", "debugger", "journals", "printable", "quantities", "questions", "reading", "report"),
-    "travel",
+    *("cli", "commands", "debugger", "journals", "page", "printable", "quantities", "questions", "reading"),
+    *("report", "travel"),
 )
 """Files of torchlens that let people read records; they and the write side do not know each other."""
 
 FACADE_ASKS = {
+    ("torchlens.reading.facade", "torchlens.page.writing"),
     ("torchlens.reading.facade", "torchlens.questions.chain"),
     ("torchlens.reading.facade", "torchlens.questions.nonfinite"),
     ("torchlens.reading.facade", "torchlens.questions.nonfinite_answer"),
 }
-"""Two questions are methods of a trace, and the folder of questions reads traces: these arrows alone point back."""
+"""Two questions and the page are methods of a trace, and their folders read traces: these arrows alone point back."""
 
 WRITE_SIDE = ("backward", "capture")
 """Folders of torchlens that append events: of the forward, and of backward passes."""

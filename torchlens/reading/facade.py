@@ -8,9 +8,11 @@ appended, the next read folds those.
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
 
 import attrs
 
@@ -746,6 +748,32 @@ class Trace(View):
             failure = failure_of(self)
             said = None if failure is None else failure.said
             return summary(self.tables, depth=depth, max_rows=max_rows, where=said, is_disarmed=self.is_disarmed)
+
+    def to_html(
+        self, path: str | os.PathLike[str], *, statistics: Literal["kept"] | bool = True, overwrite: bool = False
+    ) -> Path:
+        """Write one page that shows the capture in a browser: its graph, and a time scrubber over its events.
+
+        The file needs no server and no network. It holds no tensor: statistics and small histograms, lines of source
+        around each call, and what the records say.
+
+        Args:
+            path: Of the file.
+            statistics: True for statistics and histograms of the activations and gradients that were kept, as far as
+                a page looks at them; ``"kept"`` for those that ``tl.stats_only()`` kept, which reads no payload; False
+                for none.
+            overwrite: Replace a file that is there.
+
+        Returns:
+            The absolute path.
+
+        Raises:
+            ConfigurationError: ``page_path_exists``, ``page_not_written``, ``page_option_invalid``.
+            CompatibilityError: ``page_too_large``, for a capture beyond what a browser opens.
+        """
+        from torchlens.page.writing import write_page  # for cost
+
+        return write_page(self, path, statistics=statistics, overwrite=overwrite)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per op, without tensors and what is as large, which ``trace.ops.to_pandas()`` has; needs pandas."""

@@ -1,0 +1,414 @@
+"""The data of a page, from a trace: columns of plain values, made a column at a time.
+
+Reads  the tables of the trace, single events of a call that did not return, and the times of events.
+Gives  one dictionary that JSON can hold, by ``page_data``; ``docs/page.md`` has its form.
+Rule   Every text in a column is a number in ``texts``, None for none. What is not known is None.
+       A row of the timeline exists once the number of its event is below the position; None: from the start.
+Rule   Bounded: a page has as many rows as it may (``MOST_ROWS``), and its texts are cut and counted (texts.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from projections.bounds import require_writable
+from projections.call_facts import CallFacts, call_facts
+from projections.errors import over_events
+from torchlens import collector
+from torchlens.errors import ConfigurationError
+from torchlens.page.places import Places
+from torchlens.page.texts import LONGEST, Texts, too_large
+from torchlens.page.values import Statistics, Values, number_of
+from torchlens.printable import amount, cut, printable
+from torchlens.quantities import Bytes, Duration, Flops
+from torchlens.reading.calls_made import failure_of
+from torchlens.reading.view import View
+
+__all__ = ["VERSION", "page_data"]
+
+VERSION: Final = 1
+"""Of the form of the data."""
+
+MOST_ROWS: Final = 400_000
+"""Module calls, ops, edges, gradients, passes and firings of one page, together."""
+
+MOST_TIMES: Final = 500_000
+"""Events up to which each has its time."""
+
+MOST_PARENTS: Final = 1_000_000
+"""Uses of ops by ops, before equal ones are told once."""
+
+NANOSECONDS: Final = 1e9
+
+MARKS: Final = {
+    "has_saved_payload": "saved",
+    "has_stored_stats": "statistics",
+    "is_inplace": "inplace",
+    "is_opaque": "opaque",
+    "is_internal_source": "internal_source",
+    "is_internal_sink": "internal_sink",
+    "is_terminal_bool": "bool",
+    "num_saved_grads": "grad",
+}
+"""What an op is marked with, by the column that says so."""
+
+
+def page_data(trace: View, *, statistics: Statistics = True) -> dict[str, Any]:
+    """Everything that the page of a trace shows.
+
+    Args:
+        trace: Live, journaled or loaded; whole or partial.
+        statistics: True for statistics and histograms of what was kept, "kept" for the statistics that were kept in
+            place of payloads, False for none.
+
+    Raises:
+        CompatibilityError: ``page_too_large``.
+        ConfigurationError: ``page_option_invalid``.
+    """
+    if statistics is not True and statistics is not False and statistics != "kept":
+        raise ConfigurationError(
+            code="page_option_invalid",
+            problem=f"statistics={statistics!r} is no choice",
+            remedy='give True, False, or "kept" for those that were kept in place of payloads',
+            option="statistics",
+        )
+    trace.require_open()
+    with collector.paused(), over_events():
+        return Page(trace, statistics).data()
+
+
+class Page:
+    """What the parts of a page are made from.
+
+    Args:
+        trace: Whose page.
+        statistics: Whose statistics.
+    """
+
+    def __init__(self, trace: View, statistics: Statistics) -> None:
+        self.trace = trace
+        self.tables = tables = trace.tables
+        self.head = tables.head
+        rows = {name: len(tables.table(name)) for name in ("module_calls", "ops", "backward_passes", "grad_fn_calls")}
+        self.room = MOST_ROWS - sum(rows.values()) - len(tables.gradients)
+        if self.room < 0:
+            most = max(rows, key=rows.__getitem__)
+            raise too_large(f"more than {MOST_ROWS:,} rows, {rows[most]:,} of them {most.replace('_', ' ')}")
+        require_writable(tables.forward)
+        self.texts = Texts()
+        self.places = Places(trace)
+        self.values = Values(trace, statistics)
+        self.broken = broken_call(trace)
+
+    def data(self) -> dict[str, Any]:
+        calls = self.calls()
+        ops, edges = self.ops(len(calls["label"]))
+        has_diary = self.has_diary()
+        gradients, passes, firings = self.gradients(has_diary), self.passes(has_diary), self.firings(has_diary)
+        fact = self.tables.fact
+        return {
+            "version": VERSION,
+            "title": cut(fact("trace_label"), LONGEST),
+            "model": cut(fact("model_class_qualname"), LONGEST),
+            "status": fact("status"),
+            "ending": self.ending(len(ops["label"]) - 1),
+            "facts": [[name, cut(text, LONGEST)] for name, text in self.facts() if text],
+            "texts": self.texts.listed,
+            "calls": calls,
+            "ops": ops,
+            "edges": edges,
+            "places": self.places.listed,
+            "values": self.values.listed,
+            "gradients": gradients,
+            "passes": passes,
+            "firings": firings,
+            "events": {"count": self.head, "has_diary": has_diary, "times": self.times()},
+        }
+
+    # -- columns
+
+    def text(self, cells: Iterable[str | None]) -> list[int | None]:
+        number = self.texts.number
+        return [number(cell) for cell in cells]
+
+    def each(self, cells: Iterable[Any]) -> list[int | None]:
+        """Cells as text."""
+        number, memo = self.texts.number, dict[Any, "int | None"]()
+        made: list[int | None] = []
+        for cell in cells:
+            if cell not in memo:
+                memo[cell] = None if cell is None else number(printable(str(cell)))
+            made.append(memo[cell])
+        return made
+
+    def listed(self, cells: Iterable[Sequence[str]]) -> list[list[int | None]]:
+        number = self.texts.number
+        return [[number(item) for item in cell] if cell else [] for cell in cells]
+
+    def calls(self) -> dict[str, list[Any]]:
+        table, ops = self.tables.module_calls, self.tables.ops
+        column = table.column
+        if not len(table):  # the forward did not start
+            return self.no_calls()
+        parents = [
+            parent if 0 <= parent < row else (0 if row else -1) for row, parent in enumerate(column("parent_row"))
+        ]
+        params = self.tables.modules.column("num_recursive_params")
+        shapes = ops.column("shape")
+        returned = [
+            None if not rows else f"{shapes[rows[0]]}" + (f" +{len(rows) - 1}" if len(rows) > 1 else "")
+            for rows in column("output_op_rows")
+        ]
+        return {
+            "label": self.text(column("call_label")),
+            "address": self.text(column("address")),
+            "class": self.text(column("class_name")),
+            "parent": parents,
+            "time": numbers(column("forward_duration")),
+            "flops": numbers(column("flops_forward")),
+            "params": [number_of(params[row]) if row >= 0 else None for row in column("module_row")],
+            "entered": list(column("event")),
+            "left": events(column("left_event"), has_diary=True),
+            "shape": self.text(returned),
+        }
+
+    def no_calls(self) -> dict[str, list[Any]]:
+        """The root alone, which is in no table where it was not called."""
+        name = self.texts.number(self.tables.fact("model_class_name"))
+        root = self.texts.number("self")
+        cells = {"label": root, "address": root, "class": name, "parent": -1, "entered": 0}
+        columns = ("label", "address", "class", "parent", "time", "flops", "params", "entered", "left", "shape")
+        return {column: [cells.get(column)] for column in columns}
+
+    def ops(self, num_calls: int) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
+        column = self.tables.ops.column
+        kinds = [kind_of(one) for one in column("layer_type")]
+        pseudo = [not is_op for is_op in column("is_compute_op")]
+        times = [None if skip else number_of(time) for time, skip in zip(column("func_duration"), pseudo, strict=True)]
+        flops = [None if skip else number_of(work) for work, skip in zip(column("flops_forward"), pseudo, strict=True)]
+        given = [
+            None if skip else ", ".join(filter(None, both))
+            for both, skip in zip(
+                zip(column("args_summary"), column("kwargs_summary"), strict=True), pseudo, strict=True
+            )
+        ]
+        made = {
+            "label": self.text(column("label")),
+            "kind": self.text(kinds),
+            "type": self.text(column("layer_type")),
+            "call": [row if 0 <= row < num_calls else 0 for row in column("call_row")],
+            "shape": self.each(column("shape")),
+            "dtype": self.text(column("dtype")),
+            "time": times,
+            "flops": flops,
+            "memory": numbers(column("activation_memory")),
+            "place": [self.places.number(frames) if frames else None for frames in column("code_context")],
+            "layer": self.text(column("layer_label")),
+            "pass": list(column("pass_index")),
+            "passes": list(column("num_passes")),
+            "marks": self.marks(),
+            "params": self.listed(column("param_names")),
+            "event": list(column("event")),
+            "values": self.values.ops,
+            "args": self.text(given),
+        }
+        edges = self.edges()
+        if self.broken is not None:
+            self.add_broken(self.broken, made, edges, num_calls)
+        return made, edges
+
+    def marks(self) -> list[list[int | None]]:
+        made: list[list[int | None]] = [[] for _ in range(len(self.tables.ops))]
+        for column, mark in MARKS.items():
+            number = self.texts.number(mark)
+            for row, is_so in enumerate(self.tables.ops.column(column)):
+                if is_so:
+                    made[row].append(number)
+        return made
+
+    def edges(self) -> dict[str, list[int]]:
+        """Of each op those from its parents, each once."""
+        begun: list[int] = []
+        ended: list[int] = []
+        uses = 0
+        for row, parents in enumerate(self.tables.ops.column("parent_rows")):
+            uses += len(parents)
+            if uses > MOST_PARENTS:
+                raise too_large(f"more than {MOST_PARENTS:,} uses of ops")
+            different = dict.fromkeys(parents)
+            begun += different
+            ended += [row] * len(different)
+        if len(begun) > self.room:
+            raise too_large(f"more than {MOST_ROWS:,} rows, {len(begun):,} of them edges")
+        return {"from": begun, "to": ended}
+
+    def add_broken(
+        self, broken: CallFacts, ops: dict[str, list[Any]], edges: dict[str, list[int]], num_calls: int
+    ) -> None:
+        """The call that did not return, as an op behind the others."""
+        text, row = self.texts.number, len(ops["label"])
+        labels = self.tables.module_calls.column("call_label")
+        inside = broken.modules[-1] if broken.modules else None
+        name = broken.func_name.strip("_") or broken.func_name
+        parents = parents_of(self.trace, broken.event)
+        cells: dict[str, Any] = {
+            "label": text(f"{name}_failed"),
+            "kind": text("failed"),
+            "type": text(name),
+            "call": list(labels).index(inside) if inside in labels and num_calls else 0,
+            "place": self.places.number(broken.frames) if broken.frames else None,
+            "layer": text(f"{name}_failed"),
+            "pass": 1,
+            "passes": 1,
+            "marks": [],
+            "params": [text(address) for address in parents[1]],
+            "event": broken.event,
+            "args": text(", ".join(filter(None, (broken.args, broken.kwargs)))),
+        }
+        for column, made in ops.items():
+            made.append(cells.get(column))
+        edges["from"] += parents[0]
+        edges["to"] += [row] * len(parents[0])
+
+    # -- backward
+
+    def has_diary(self) -> bool:
+        """Whether the events of the backward passes that are told are in the stream."""
+        return all(0 <= event < self.head for event in self.tables.backward_passes.column("event"))
+
+    def gradients(self, has_diary: bool) -> dict[str, list[Any]]:
+        table = self.tables.gradients
+        column = table.column
+        params = self.tables.params.column("address")
+        return {
+            "op": list(column("op_row")),
+            "param": self.text([params[row] if row >= 0 else None for row in column("param_row")]),
+            "pass": list(column("pass_row")),
+            "event": events(column("event"), has_diary),
+            "shape": self.each(column("shape")),
+            "values": self.values.gradients,
+            "kept": list(column("is_saved")),
+        }
+
+    def passes(self, has_diary: bool) -> dict[str, list[Any]]:
+        column = self.tables.backward_passes.column
+        return {
+            "label": self.text([f"backward {number}" for number in column("pass_index")]),
+            "status": self.text(column("status")),
+            "trigger": self.text(column("trigger")),
+            "begun": events(column("event"), has_diary),
+            "ended": [
+                None if event is None or event < 0 else event for event in events(column("closed_event"), has_diary)
+            ],
+        }
+
+    def firings(self, has_diary: bool) -> dict[str, list[Any]]:
+        column, nodes = self.tables.grad_fn_calls.column, self.tables.grad_fns
+        rows = list(column("grad_fn_row"))
+        types, ops, params = nodes.column("type"), nodes.column("op_row"), nodes.column("param_address")
+        return {
+            "pass": list(column("pass_row")),
+            "event": events(column("event"), has_diary),
+            "node": self.text(column("label")),
+            "type": self.text([types[row] for row in rows]),
+            "op": [ops[row] for row in rows],
+            "param": self.text([params[row] for row in rows]),
+            "time": numbers(column("backward_duration")),
+        }
+
+    # -- the whole
+
+    def ending(self, last: int) -> dict[str, Any] | None:
+        """How a capture ended that did not come to its end; None of one that did."""
+        fact = self.tables.fact
+        if fact("status") == "complete":
+            return None
+        failure = failure_of(self.trace)
+        where = None if failure is None else failure.said
+        if where is None and self.broken is not None:
+            where = f"in {self.broken.func_qualname}({self.broken.args})"
+        message = fact("halt_reason") or fact("error_message") or fact("nonfinite_reason")
+        return {
+            "kind": printable(fact("error_type") or fact("status")),
+            "message": None if message is None else cut(message, 4 * LONGEST),
+            "where": None if where is None else cut(where, 4 * LONGEST),
+            "op": None if self.broken is None else last,
+        }
+
+    def facts(self) -> Iterable[tuple[str, str]]:
+        fact = self.tables.fact
+        unknown = fact("compute_coverage")["unknown"]
+        yield "status", fact("status")
+        yield "ops", f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}"
+        yield "module calls", f"{fact('num_module_calls'):,} of {amount(fact('num_modules'), 'module')}"
+        yield "parameters", f"{fact('num_params'):,}, {Bytes(fact('total_param_memory'))}"
+        yield "activations", f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept"
+        yield (
+            "work",
+            f"{Flops(fact('total_flops_forward'))}" + (f"; of {amount(unknown, 'op')} not known" if unknown else ""),
+        )
+        forward = fact("forward_duration")
+        calls = f"{Duration(fact('func_calls_duration'))} in torch calls"
+        yield "time", calls if forward is None else f"{calls}, {Duration(forward)} forward with recording"
+        if fact("num_backward_passes"):
+            passes, firings = fact("num_backward_passes"), fact("num_grad_fn_calls")
+            kept = Bytes(fact("saved_gradient_memory"))
+            yield "backward", f"{amount(passes, 'pass')}, {amount(firings, 'firing')}; gradients of {kept} kept"
+        yield "statistics", str(self.values)
+        if self.places.num_left_out:
+            yield "source", f"{amount(self.places.num_left_out, 'place')} without lines"
+        yield "captured", captured(fact("wall_time_ns"))
+        yield "environment", ", ".join(f"{name} {said}" for name, said in fact("environment"))
+
+    def times(self) -> list[float | None] | None:
+        """Seconds from the first event to each; None for a capture of too many."""
+        if self.head > MOST_TIMES:
+            return None
+        made: list[float | None] = []
+        begun: int | None = None
+        for run in self.trace.journal.rows(self.trace.stream, 0, self.head):
+            for row in run:
+                begun = row[1] if begun is None else begun
+                made.append(round((row[1] - begun) / NANOSECONDS, 6))
+        return made
+
+
+def kind_of(layer_type: str) -> str:
+    return layer_type if layer_type in ("input", "output", "buffer") else "op"
+
+
+def numbers(cells: Iterable[Any]) -> list[int | float | None]:
+    return [number_of(cell) for cell in cells]
+
+
+def events(cells: Iterable[int | None], has_diary: bool) -> list[int | None]:
+    """Numbers of events; None where there is none, or the stream has not these events."""
+    return [event if has_diary and event is not None and event >= 0 else None for event in cells]
+
+
+def captured(wall_time_ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(wall_time_ns / NANOSECONDS, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):  # a time that no clock has
+        return ""
+
+
+def broken_call(trace: View) -> CallFacts | None:
+    """The torch call that ended the forward, or in which its process ended, and that is no op; None where none did."""
+    fact = trace.tables.fact
+    event = fact("raised_event")
+    if event is None and fact("status") in ("unfinished", "interrupted") and fact("calls_in_progress"):
+        event = fact("calls_in_progress")[-1]
+    return None if event is None else call_facts(trace.tables.forward, event, trace.tables.orphans.context)
+
+
+def parents_of(trace: View, event: int) -> tuple[list[int], list[str]]:
+    """Rows of the ops whose values a call was given, and addresses of the parameters."""
+    given = trace.event(event).inputs
+    rows = {value: row for row, value in reversed(list(enumerate(trace.tables.ops.column("value"))))}
+    words = trace.tables.forward.words
+    ops = [rows[number] for number in given if number >= 0 and number in rows]
+    params = [words.parameters[-1 - number].address for number in given if number < 0]
+    return list(dict.fromkeys(ops)), list(dict.fromkeys(params))
