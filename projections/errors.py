@@ -32,6 +32,14 @@ class SelectionError(TorchLensError, ValueError):
     """A selector or selection cannot be resolved or used as asked."""
 
 
+class ConfigurationError(TorchLensError, ValueError):
+    """An option or argument is outside what is accepted, or two of them contradict."""
+
+
+class PayloadUnavailableError(TorchLensError, RuntimeError):
+    """A value existed, but is not here to be given."""
+
+
 class NotYetKnown(SelectionError):
     """Something was asked of an op that has just run that only a finished forward can tell."""
 

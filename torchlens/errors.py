@@ -7,7 +7,14 @@ codes stand in ``torchlens.codes`` and, with their remedies, in ``docs/errors.md
 from __future__ import annotations
 
 from journal.errors import Coded, IllegalTransition, JournalCorrupt, JournalError, TorchLensError
-from projections.errors import EncodingError, NotYetKnown, SelectionError, SelectorTypeError
+from projections.errors import (
+    ConfigurationError,
+    EncodingError,
+    NotYetKnown,
+    PayloadUnavailableError,
+    SelectionError,
+    SelectorTypeError,
+)
 
 __all__ = [
     "AmbiguousOpLookupError",
@@ -53,10 +60,6 @@ class SaveTransformError(CaptureError):
     """
 
 
-class ConfigurationError(TorchLensError, ValueError):
-    """An option or argument is outside what is accepted, or two of them contradict."""
-
-
 class CompatibilityError(TorchLensError, TypeError):
     """This kind of model, tensor or environment is not supported."""
 
@@ -79,10 +82,6 @@ class AmbiguousOpLookupError(LookupRefused):
 
 class AmbiguousReadError(TorchLensError, ValueError):
     """A field has one answer per pass or call, and there are several."""
-
-
-class PayloadUnavailableError(TorchLensError, RuntimeError):
-    """A value existed, but is not here to be given."""
 
 
 class BackwardRefused(TorchLensError, RuntimeError):

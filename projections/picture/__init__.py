@@ -1,0 +1,7 @@
+"""Records as a picture that knows no drawing library: nodes, edges and clusters."""
+
+from __future__ import annotations
+
+from projections.picture.parts import Cluster, Edge, EdgeKind, Mark, Node, NodeKind, Picture
+
+__all__ = ["Cluster", "Edge", "EdgeKind", "Mark", "Node", "NodeKind", "Picture"]
