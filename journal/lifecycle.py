@@ -1,4 +1,4 @@
-"""The tables of the machines whose steps the journal keeps: a capture, a backward pass, the writer of a journal.
+"""The tables of the machines: a capture, a backward pass, the writer of a journal, the save of an artifact.
 
 The writer of a stream steps a capture's table before it appends. The status that the projections say is a
 fold of its own, with the stop and the error behind it; it agrees with this table, which the laws hold it to.
@@ -135,6 +135,47 @@ WRITER: Final[Mapping[tuple[WriterState, Input], WriterState]] = MappingProxyTyp
         (WriterState.SEALED, WriterStep.REOPEN): WriterState.OPENED,
     }
 )
+
+
+class ArtifactState(Enum):
+    """How far the save of an artifact has come."""
+
+    STAGED = "staged"  # its folder is there, beside its place, and files are written
+    WRITTEN = "written"
+    SYNCED = "synced"  # all of it has reached the disk
+    ASIDE = "aside"  # what stood at its place was moved away: between this and the next step nothing is there
+    RENAMED = "renamed"  # it stands at its place
+    ABANDONED = "abandoned"
+
+
+class ArtifactStep(Enum):
+    """What moves it."""
+
+    WRITE = "write"  # the last file, which is the manifest
+    SYNC = "sync"
+    RENAME = "rename"  # to where nothing is
+    EXCHANGE = "exchange"  # with what is there, in one step of the system
+    SET_ASIDE = "set_aside"  # where the system has no such step: the first of two, which a crash may part
+    PUT_BACK = "put_back"
+    FAIL = "fail"
+
+
+ARTIFACT: Final[Mapping[tuple[ArtifactState, Input], ArtifactState]] = MappingProxyType(
+    {
+        (ArtifactState.STAGED, ArtifactStep.WRITE): ArtifactState.WRITTEN,
+        (ArtifactState.STAGED, ArtifactStep.FAIL): ArtifactState.ABANDONED,
+        (ArtifactState.WRITTEN, ArtifactStep.SYNC): ArtifactState.SYNCED,
+        (ArtifactState.WRITTEN, ArtifactStep.FAIL): ArtifactState.ABANDONED,
+        (ArtifactState.SYNCED, ArtifactStep.RENAME): ArtifactState.RENAMED,
+        (ArtifactState.SYNCED, ArtifactStep.EXCHANGE): ArtifactState.RENAMED,
+        (ArtifactState.SYNCED, ArtifactStep.SET_ASIDE): ArtifactState.ASIDE,
+        (ArtifactState.SYNCED, ArtifactStep.FAIL): ArtifactState.ABANDONED,
+        (ArtifactState.ASIDE, ArtifactStep.RENAME): ArtifactState.RENAMED,
+        (ArtifactState.ASIDE, ArtifactStep.PUT_BACK): ArtifactState.SYNCED,
+    }
+)
+"""A process that dies leaves the state it was in. In all but the last two the artifact's folder is a leftover, which
+the next save removes; ``aside`` it also undoes, and until then what was moved away is read where it is."""
 
 
 def state_after(state: CaptureState, events: Iterable[type[Event]]) -> CaptureState:

@@ -19,6 +19,8 @@ from projections.errors import (
 __all__ = [
     "AmbiguousOpLookupError",
     "AmbiguousReadError",
+    "ArtifactCorrupt",
+    "ArtifactError",
     "BackwardRefused",
     "CaptureError",
     "CompatibilityError",
@@ -82,6 +84,14 @@ class AmbiguousOpLookupError(LookupRefused):
 
 class AmbiguousReadError(TorchLensError, ValueError):
     """A field has one answer per pass or call, and there are several."""
+
+
+class ArtifactError(TorchLensError, RuntimeError):
+    """An artifact cannot be saved or loaded as asked."""
+
+
+class ArtifactCorrupt(ArtifactError):
+    """Files are not what an artifact of this project holds."""
 
 
 class BackwardRefused(TorchLensError, RuntimeError):

@@ -21,10 +21,20 @@ from journal.events import (
     OpExecuted,
     PayloadKept,
 )
-from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, WRITER, WriterState, WriterStep, state_after
+from journal.lifecycle import (
+    ARTIFACT,
+    CAPTURE,
+    CAPTURE_INPUTS,
+    WRITER,
+    ArtifactState,
+    WriterState,
+    WriterStep,
+    state_after,
+)
 from journal.machine import Input, Machine, Verdict, inputs_of, name_of
 
 TABLES: dict[str, tuple[Mapping[tuple[Any, Input], Any], type[Enum]]] = {
+    "artifact": (ARTIFACT, ArtifactState),
     "capture": (CAPTURE, CaptureState),
     "writer": (WRITER, WriterState),
 }

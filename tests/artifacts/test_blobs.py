@@ -1,0 +1,92 @@
+"""Payload files: whatever is written comes back bit for bit, or is refused; safetensors itself reads the same."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+from tests.artifacts.making import blobs, bytes_of, load, refused, save, several
+from torchlens.tlspec import blobs as payload_files
+from torchlens.tlspec.blobs import WORDS, Blob, counted, write
+
+
+@given(st.lists(blobs(), max_size=8), st.integers(1, 60), st.booleans())
+def test_any_set_of_payloads_comes_back_bit_for_bit(made: list[Blob], limit: int, lazy: bool) -> None:
+    made = [attrs.evolve(blob, number=number) for number, blob in enumerate(made)]
+    with tempfile.TemporaryDirectory() as home, patch.object(payload_files, "FILE_BYTES", limit):
+        path = Path(home) / "a.tlspec"
+        save(path, made)
+        manifest, found = load(path, lazy=lazy)
+        for blob, row in zip(made, manifest.body_index, strict=True):
+            assert found.bytes(blob.number, counted(blob.kind)) == bytes_of(blob)
+            assert found.size(blob.number, counted(blob.kind)) == len(bytes_of(blob))
+            assert (row.number, row.kind, row.address) == (blob.number, blob.kind, blob.address)
+        found.close()
+
+
+def test_safetensors_reads_every_dtype_as_torch_had_it(tmp_path: Path) -> None:
+    tensors = {word: torch.arange(6).reshape(2, 3).to(getattr(torch, word)) for word in WORDS}
+    made = [
+        Blob(
+            number=n,
+            kind="activation",
+            name=word,
+            dtype=word,
+            shape=(2, 3),
+            data=bytes(tensor.view(torch.uint8).numpy()),
+        )
+        for n, (word, tensor) in enumerate(tensors.items())
+    ]
+    (file,) = write(tmp_path, made).files
+    with safe_open(tmp_path / file.path, "pt") as found:
+        for word, tensor in tensors.items():
+            again = found.get_tensor(word)
+            assert (again.dtype, again.shape) == (tensor.dtype, tensor.shape)
+            assert torch.equal(again.view(torch.uint8), tensor.view(torch.uint8))
+
+
+def test_what_safetensors_has_no_word_for_is_stored_as_its_bytes(tmp_path: Path) -> None:
+    made = Blob(number=0, kind="activation", name="odd", dtype="quint8", shape=(2, 3), data=bytes(range(6)))
+    (row,) = write(tmp_path, [made]).body_index
+    assert (row.dtype, row.shape, row.nbytes) == ("U8", (6,), 6)
+
+
+def test_files_are_bounded_and_a_larger_tensor_has_its_own(tmp_path: Path) -> None:
+    with patch.object(payload_files, "FILE_BYTES", 100):
+        written = write(tmp_path, several([bytes(60), bytes(60), bytes(500), bytes(10)]))
+    assert [row.file for row in written.body_index] == [f"payloads/{n:05d}.safetensors" for n in (0, 0, 1, 2)]
+    assert [file.path for file in written.files] == sorted({row.file for row in written.body_index})
+
+
+def test_a_payload_that_is_not_there_is_refused_by_number(tmp_path: Path) -> None:
+    save(tmp_path / "a.tlspec", several([b"x"]))
+    _, found = load(tmp_path / "a.tlspec")
+    refused(lambda: found.bytes(1), "payload_not_stored")
+    refused(lambda: found.bytes(0, "parameter"), "payload_not_stored")
+    assert found.size(1) is None
+    found.close()
+    refused(lambda: found.bytes(0), "payload_lost")
+
+
+def test_a_payload_file_that_is_missing_is_told_when_the_artifact_is_loaded(tmp_path: Path) -> None:
+    save(tmp_path / "a.tlspec", several([b"x"]))
+    (tmp_path / "a.tlspec" / "payloads" / "00000.safetensors").unlink()
+    assert "00000" in str(refused(lambda: load(tmp_path / "a.tlspec"), "bundle_load_failed"))
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+def test_what_was_opened_stays_readable_when_the_artifact_is_replaced(tmp_path: Path, lazy: bool) -> None:
+    path = tmp_path / "a.tlspec"
+    save(path, several([b"old"]))
+    _, found = load(path, lazy=lazy)
+    save(path, several([b"new"]), overwrite=True)
+    assert bytes(found.bytes(0)) == b"old"
+    assert bytes(load(path)[1].bytes(0)) == b"new"

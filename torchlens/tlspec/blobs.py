@@ -1,0 +1,462 @@
+"""Payloads of an artifact: one tensor each, in safetensors files of bounded size.
+
+Writes  through the safetensors library, from where the bytes are: no tensor is copied.
+Reads   one tensor at a time, into memory of its own, and checks its digest there: what is given cannot change any
+        more, whatever happens to the file.
+Rule    A header is never trusted: it must say of each tensor what the manifest says, in full, and nothing else; the
+        tensors lie behind it without gap or overlap, to the end of the file.
+Rule    Every file is opened when the artifact is, so one that is replaced while it is read stays readable.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import attrs
+import safetensors
+import xxhash
+
+from journal.errors import JournalError
+from journal.payloads import Buffer
+from torchlens.tlspec import json_text
+from torchlens.tlspec.errors import ROOM, integrity_refused, load_failed, save_failed
+from torchlens.tlspec.folder import Folder, read_at
+from torchlens.tlspec.json_text import NotPlain
+from torchlens.tlspec.manifest import PayloadKind, StoredFile, StoredPayload
+
+FOLDER: Final = "payloads"
+
+FILE_BYTES: Final = 256 << 20
+"""A file that holds as many is followed by the next one; a larger tensor has a file of its own."""
+
+FILE_TENSORS: Final = 16384
+"""A file with as many is followed by the next one, so that its header stays small."""
+
+WORDS: Final[Mapping[str, str]] = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "uint16": "U16",
+    "int16": "I16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "uint32": "U32",
+    "int32": "I32",
+    "float32": "F32",
+    "uint64": "U64",
+    "int64": "I64",
+    "float64": "F64",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
+}
+"""The safetensors word of each dtype that it has one for and whose elements are whole bytes."""
+
+ITEM_BYTES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"), 1),
+    **dict.fromkeys(("U16", "I16", "F16", "BF16"), 2),
+    **dict.fromkeys(("U32", "I32", "F32"), 4),
+    **dict.fromkeys(("U64", "I64", "F64", "C64"), 8),
+}
+
+RESERVED: Final = "__metadata__"
+"""What no tensor may be called in a header."""
+
+NAME_CHARACTERS: Final = 200
+
+LENGTH: Final = struct.Struct("<Q")
+"""Of the header, in front of it."""
+
+HEADER_BYTES: Final = 64 << 20
+
+Counted: TypeAlias = Literal["payload", "parameter", "buffer"]
+"""Among which numbers a payload is counted: parameters and buffers have their own."""
+
+
+@attrs.frozen(kw_only=True)
+class Blob:
+    """A payload to be written.
+
+    Attributes:
+        number: Of the payload, parameter or buffer, as the events have it.
+        kind: What it is.
+        name: What to call the tensor; made different where it is taken.
+        dtype: The dtype of its elements, a word such as "float32"; anything else for what has none.
+        shape: Its shape. Where dtype and shape do not make up its bytes, it is stored as so many bytes.
+        data: Its bytes, or a function that gives them when they are due.
+        address: Of a parameter or buffer.
+    """
+
+    number: int
+    kind: PayloadKind
+    name: str
+    dtype: str
+    shape: Sequence[int]
+    data: Buffer | Callable[[], Buffer]
+    address: str | None = None
+
+
+class Written(NamedTuple):
+    """What was written, for the manifest."""
+
+    body_index: tuple[StoredPayload, ...]
+    files: tuple[StoredFile, ...]
+
+
+# Writing -----------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, blobs: Iterable[Blob]) -> Written:
+    """Write payloads below an artifact's folder.
+
+    No more than a file's worth of those whose bytes come from a function is held at once.
+
+    Args:
+        folder: The artifact's folder while it is staged.
+        blobs: In the order in which they are to lie in the files.
+
+    Raises:
+        ArtifactError: `bundle_save_failed`, or an OSError: what the disk refuses.
+    """
+    index: list[StoredPayload] = []
+    files: list[StoredFile] = []
+    pending = Pending(f"{FOLDER}/00000.safetensors")
+    for blob in blobs:
+        pending.add(blob)
+        if pending.nbytes >= FILE_BYTES or len(pending.rows) >= FILE_TENSORS:
+            files.append(pending.write(folder))
+            index += pending.rows
+            pending = Pending(f"{FOLDER}/{len(files):05d}.safetensors")
+    if pending.rows:
+        files.append(pending.write(folder))
+        index += pending.rows
+    return Written(tuple(index), tuple(files))
+
+
+class Pending:
+    """A payload file that has not been written yet."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.rows: list[StoredPayload] = []
+        self.views: dict[str, View] = {}  # by name of the tensor
+        self.nbytes = 0
+
+    def add(self, blob: Blob) -> None:
+        view = View(blob.data() if callable(blob.data) else blob.data)
+        dtype, shape = WORDS.get(blob.dtype, "U8"), tuple(blob.shape)
+        if math.prod(shape) * ITEM_BYTES[dtype] != view.nbytes or (dtype == "U8" and blob.dtype != "uint8"):
+            dtype, shape = "U8", (view.nbytes,)
+        name = self.free(blob.name)
+        self.views[name] = view
+        self.nbytes += view.nbytes
+        self.rows.append(
+            StoredPayload(
+                number=blob.number,
+                kind=blob.kind,
+                file=self.path,
+                tensor=name,
+                dtype=dtype,
+                shape=shape,
+                nbytes=view.nbytes,
+                digest=xxhash.xxh3_128_hexdigest(view.data),
+                address=blob.address,
+            )
+        )
+
+    def free(self, name: str) -> str:
+        """A name that no tensor of the file has yet."""
+        name = name.encode("utf-8", "backslashreplace").decode()[:NAME_CHARACTERS] or "unnamed"
+        found, count = name, 1
+        while found in self.views or found == RESERVED:
+            count += 1
+            found = f"{name}#{count}"
+        return found
+
+    def write(self, folder: Path) -> StoredFile:
+        """Write the file; what the manifest says of it."""
+        place = folder / self.path
+        place.parent.mkdir(exist_ok=True)
+        specs = {
+            row.tensor: safetensors.TensorSpec(
+                dtype=SPELLED[row.dtype], shape=row.shape, data_ptr=view.address, data_len=view.nbytes
+            )
+            for row, view in zip(self.rows, self.views.values(), strict=True)
+        }
+        try:
+            safetensors.serialize_file(specs, place)
+        except safetensors.SafetensorError as exc:
+            raise save_failed(place, str(exc), ROOM) from exc
+        return self.told(place)
+
+    def told(self, place: Path) -> StoredFile:
+        """The digest of the whole file, without reading more of it than its header."""
+        file = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            nbytes = os.fstat(file).st_size
+            header = read_at(file, nbytes - self.nbytes, 0)
+        finally:
+            os.close(file)
+        if header is None:
+            raise save_failed(place, "it became shorter while it was written", ROOM)
+        digest = xxhash.xxh3_128(header)
+        members = members_of(bytes(header[LENGTH.size :]))
+        for name, _ in sorted(members.items(), key=lambda member: member[1].start):
+            digest.update(self.views[name].data)
+        return StoredFile(path=self.path, nbytes=nbytes, digest=digest.hexdigest())
+
+
+SPELLED: Final[Mapping[str, str]] = {word: name for name, word in WORDS.items()}
+"""What the library calls a dtype where it is given one."""
+
+
+class PyBuffer(ctypes.Structure):
+    """``Py_buffer``, as the C API of Python has it."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+get_buffer: Final = ctypes.pythonapi.PyObject_GetBuffer
+get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(PyBuffer), ctypes.c_int]
+release_buffer: Final = ctypes.pythonapi.PyBuffer_Release
+release_buffer.argtypes = [ctypes.POINTER(PyBuffer)]
+release_buffer.restype = None
+
+
+class View:
+    """A contiguous buffer, and where in memory it is: the library is told an address."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = memoryview(data)  # while there is one, the memory stays where it is
+        view = PyBuffer()
+        get_buffer(data, ctypes.byref(view), 0)  # PyBUF_SIMPLE: contiguous bytes, or a BufferError
+        self.address: int = view.buf or 0
+        self.nbytes: int = view.len
+        release_buffer(ctypes.byref(view))
+
+
+# Reading -----------------------------------------------------------------------------------------------
+
+
+class Member(NamedTuple):
+    """A tensor as the header of its file has it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # behind the header
+    end: int
+
+
+def members_of(header: bytes) -> dict[str, Member]:
+    """The tensors that a header tells.
+
+    Raises:
+        NotPlain: with what is wrong.
+    """
+    found = json_text.read(header)
+    if not isinstance(found, dict):
+        raise NotPlain("the header is no map")
+    found.pop(RESERVED, None)
+    return {name: member_of(name, one) for name, one in found.items()}
+
+
+def member_of(name: str, one: Any) -> Member:
+    if isinstance(one, dict) and one.keys() == {"dtype", "shape", "data_offsets"}:
+        dtype, shape, offsets = one["dtype"], one["shape"], one["data_offsets"]
+        numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [None]
+        if isinstance(dtype, str) and len(offsets) == 2 and all(type(number) is int for number in numbers):
+            return Member(dtype, tuple(shape), *offsets)
+    raise NotPlain(f"the header does not tell what {name!r} is")
+
+
+class Opened(NamedTuple):
+    """A payload file that is open."""
+
+    file: int
+    places: Mapping[str, int]  # where in the file each tensor begins
+
+
+class Blobs:
+    """The payloads of an artifact.
+
+    Args:
+        folder: The artifact's folder.
+        body_index: What the manifest says of each.
+        files: What the manifest says of the files.
+        lazy: Whether each is read when it is first asked for; else all are read now.
+
+    Raises:
+        ArtifactError: `bundle_load_failed`, for a file that is missing.
+        ArtifactCorrupt: `bundle_metadata_integrity_refused`, where index, files and headers do not fit together.
+        JournalError: `payload_damaged`, when all are read now.
+    """
+
+    def __init__(
+        self, folder: Folder, body_index: Iterable[StoredPayload], files: Iterable[StoredFile], *, lazy: bool = True
+    ) -> None:
+        self.path = folder.path
+        self.lock = Lock()
+        self.opened: dict[str, Opened] = {}
+        self.held: dict[tuple[Counted, int], memoryview] | None = None
+        self.rows: dict[tuple[Counted, int], StoredPayload] = {}
+        told = {file.path: file for file in files}
+        by_file: dict[str, list[StoredPayload]] = {}
+        for row in body_index:
+            key = (counted(row.kind), row.number)
+            if key in self.rows:
+                raise integrity_refused(self.path, f"{key[0]} {row.number} stands twice in its body_index")
+            self.rows[key] = row
+            by_file.setdefault(row.file, []).append(row)
+        try:
+            for name, rows in by_file.items():
+                if name not in told:
+                    raise integrity_refused(self.path, f"{name} holds payloads and is not among its files")
+                self.opened[name] = open_file(folder, told[name], rows)
+            if not lazy:
+                held = {key: self.read(row) for key, row in self.rows.items()}
+                self.close()
+                self.held = held
+        except BaseException:
+            self.close()
+            raise
+
+    def bytes(self, number: int, among: Counted = "payload") -> memoryview:
+        """The bytes of a payload, checked. They are the caller's own, or those that were read when it was loaded.
+
+        Raises:
+            JournalError: `payload_not_stored`, `payload_lost`, `payload_damaged`.
+        """
+        row = self.row(number, among)
+        if self.held is not None:
+            return self.held[among, number]
+        return self.read(row)
+
+    def size(self, number: int, among: Counted = "payload") -> int | None:
+        """How many bytes a payload has; None for one that the artifact does not hold."""
+        row = self.rows.get((among, number))
+        return None if row is None else row.nbytes
+
+    def row(self, number: int, among: Counted = "payload") -> StoredPayload:
+        row = self.rows.get((among, number))
+        if row is None:
+            raise JournalError(
+                code="payload_not_stored",
+                problem=f"the artifact {str(self.path)!r} does not hold {among} {number}",
+                remedy="save it at a level that keeps it, or with include_*=True",
+                number=number,
+            )
+        return row
+
+    def read(self, row: StoredPayload) -> memoryview:
+        with self.lock:
+            opened = self.opened.get(row.file)
+        if opened is None:
+            raise unreadable(row, "payload_lost", "the artifact was closed")
+        try:
+            data = read_at(opened.file, row.nbytes, opened.places[row.tensor])
+        except (OSError, MemoryError) as exc:
+            raise unreadable(row, "payload_lost", str(exc) or "there is no memory for it") from exc
+        if data is None:
+            raise unreadable(row, "payload_lost", f"{row.file} has become shorter")
+        if xxhash.xxh3_128_hexdigest(data) != row.digest:
+            raise unreadable(row, "payload_damaged", "its bytes do not match their digest")
+        return memoryview(data)
+
+    def close(self) -> None:
+        """Let go of the files. Closing twice is nothing."""
+        with self.lock:
+            opened, self.opened = self.opened, {}
+        for one in opened.values():
+            os.close(one.file)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # of one that could not be opened, too
+            self.close()
+
+
+def counted(kind: PayloadKind) -> Counted:
+    return kind if kind in ("parameter", "buffer") else "payload"
+
+
+def unreadable(row: StoredPayload, code: str, why: str) -> JournalError:
+    return JournalError(
+        code=code,
+        problem=f"{row.tensor!r} cannot be read from the artifact: {why}",
+        remedy="copy the artifact anew from where it was saved, or save it again",
+        number=row.number,
+        file=row.file,
+    )
+
+
+def open_file(folder: Folder, told: StoredFile, rows: Sequence[StoredPayload]) -> Opened:
+    """Open a payload file, and hold its header against what the manifest says."""
+    try:
+        file, nbytes = folder.opened(told.path)
+    except FileNotFoundError as exc:
+        raise load_failed(folder.path, f"{told.path} is missing") from exc
+    try:
+        if nbytes != told.nbytes:
+            raise integrity_refused(folder.path, f"{told.path} has {nbytes} bytes instead of {told.nbytes}")
+        try:
+            return Opened(file, places_of(file, nbytes, rows))
+        except NotPlain as exc:
+            raise integrity_refused(folder.path, f"{told.path}: {exc}") from exc
+        except OSError as exc:
+            raise load_failed(folder.path, f"{told.path}: {exc.strerror}") from exc
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def places_of(file: int, nbytes: int, rows: Sequence[StoredPayload]) -> dict[str, int]:
+    """Where in a file each tensor begins.
+
+    Raises:
+        NotPlain: where its header does not say exactly what the manifest says.
+    """
+    front = read_at(file, LENGTH.size, 0) if nbytes >= LENGTH.size else None
+    length = -1 if front is None else LENGTH.unpack(front)[0]
+    if not 0 <= length <= min(HEADER_BYTES, nbytes - LENGTH.size):
+        raise NotPlain("it has no header")
+    header = read_at(file, length, LENGTH.size)
+    if header is None:
+        raise NotPlain("it has become shorter")
+    found, behind = members_of(bytes(header)), LENGTH.size + length
+    wanted = {row.tensor: row for row in rows}
+    if len(wanted) != len(rows) or found.keys() != wanted.keys():
+        raise NotPlain("it does not hold the tensors that the manifest tells")
+    end = 0
+    for name, member in sorted(found.items(), key=lambda one: (one[1].start, one[1].end)):
+        row = wanted[name]
+        nbytes_each = ITEM_BYTES.get(row.dtype)
+        if nbytes_each is None or math.prod(row.shape) * nbytes_each != row.nbytes:
+            raise NotPlain(f"the manifest does not tell what {name!r} is")
+        if member != (row.dtype, row.shape, end, end + row.nbytes):
+            raise NotPlain(f"{name!r} is not what the manifest tells, or not where it must be")
+        end += row.nbytes
+    if behind + end != nbytes:
+        raise NotPlain(f"it has {nbytes - behind} bytes of tensors instead of {end}")
+    return {name: behind + member.start for name, member in found.items()}
