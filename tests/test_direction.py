@@ -31,6 +31,7 @@ READ_SIDE = (
 """Files of torchlens that let people read records; they and the write side do not know each other."""
 
 FACADE_ASKS = {
+    ("torchlens.reading.facade", "torchlens.page.notebook"),
     ("torchlens.reading.facade", "torchlens.page.writing"),
     ("torchlens.reading.facade", "torchlens.questions.chain"),
     ("torchlens.reading.facade", "torchlens.questions.nonfinite"),

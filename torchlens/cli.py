@@ -1,9 +1,9 @@
-"""The command line: ``torchlens journal COMMAND PATH``, ``torchlens travel PATH``, and ``torchlens doctor``.
+"""The command line: ``torchlens journal COMMAND PATH``, ``torchlens travel|view PATH``, and ``torchlens doctor``.
 
-Reading a journal needs no torch; ``doctor`` alone imports it, if it is there. What goes to standard output is the
-answer, as a table or with ``--json`` for programs; progress and refusals go to standard error. The exit status
-is 0, or 1 where the question could not be answered (a coded error says why) or the answer is that something is
-wrong, or 2 for a wrong command line.
+Reading a journal needs no torch; ``doctor`` and the statistics of ``view`` alone import it, if it is there. What goes
+to standard output is the answer, as a table or with ``--json`` for programs; progress and refusals go to standard
+error. The exit status is 0, or 1 where the question could not be answered (a coded error says why) or the answer is
+that something is wrong, or 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from journal import TorchLensError
-from torchlens.commands import endings, environment, integrity, passes, reading, reprojection, streams, travel
+from torchlens.commands import endings, environment, integrity, passes, reading, reprojection, streams, travel, view
 from torchlens.commands.parsing import Commands
 from torchlens.printable import printable
 from torchlens.version import VERSION
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     groups = top.add_subparsers(required=True, metavar="COMMAND")
     journal = groups.add_parser("journal", help="read a journal", description="Read a journal.")
     travel.add(groups)
+    view.add(groups)
     environment.add(groups)
     commands = Commands(journal.add_subparsers(required=True, metavar="COMMAND"))
     for group in GROUPS:

@@ -90,10 +90,7 @@ def test_a_plain_function_and_a_failed_capture_have_summaries() -> None:
     assert "none" in text
 
 
-def test_a_notebook_shows_the_summary_escaped(worked: tl.Trace) -> None:
-    page = worked._repr_html_()
-    assert page.startswith("<pre>Worked | input")
-    assert page.endswith("</pre>")
+def test_a_trace_shows_itself_in_a_line(worked: tl.Trace) -> None:
     assert repr(worked) == "<Trace Worked: 15 ops, complete>"
 
 

@@ -100,7 +100,8 @@ class Page:
         self.texts = Texts()
         self.places = Places(trace)
         self.values = Values(trace, statistics)
-        self.broken = broken_call(trace)
+        self.stopped_at = stopped_at(trace)
+        self.broken = None if self.stopped_at is not None else broken_call(trace)
 
     def data(self) -> dict[str, Any]:
         calls = self.calls()
@@ -113,7 +114,7 @@ class Page:
             "title": cut(fact("trace_label"), LONGEST),
             "model": cut(fact("model_class_qualname"), LONGEST),
             "status": fact("status"),
-            "ending": self.ending(len(ops["label"]) - 1),
+            "ending": self.ending(len(ops["label"]) - 1 if self.broken is not None else self.stopped_at),
             "facts": [[name, cut(text, LONGEST)] for name, text in self.facts() if text],
             "texts": self.texts.listed,
             "calls": calls,
@@ -139,7 +140,7 @@ class Page:
         made: list[int | None] = []
         for cell in cells:
             if cell not in memo:
-                memo[cell] = None if cell is None else number(printable(str(cell)))
+                memo[cell] = None if cell is None else number(str(cell))
             made.append(memo[cell])
         return made
 
@@ -226,6 +227,8 @@ class Page:
             for row, is_so in enumerate(self.tables.ops.column(column)):
                 if is_so:
                     made[row].append(number)
+        if self.stopped_at is not None:
+            made[self.stopped_at].append(self.texts.number("nonfinite"))
         return made
 
     def edges(self) -> dict[str, list[int]]:
@@ -320,8 +323,8 @@ class Page:
 
     # -- the whole
 
-    def ending(self, last: int) -> dict[str, Any] | None:
-        """How a capture ended that did not come to its end; None of one that did."""
+    def ending(self, at: int | None) -> dict[str, Any] | None:
+        """How a capture ended that did not come to its end, and at which op; None of one that did."""
         fact = self.tables.fact
         if fact("status") == "complete":
             return None
@@ -334,7 +337,7 @@ class Page:
             "kind": printable(fact("error_type") or fact("status")),
             "message": None if message is None else cut(message, 4 * LONGEST),
             "where": None if where is None else cut(where, 4 * LONGEST),
-            "op": None if self.broken is None else last,
+            "op": at,
         }
 
     def facts(self) -> Iterable[tuple[str, str]]:
@@ -395,20 +398,35 @@ def captured(wall_time_ns: int) -> str:
         return ""
 
 
-def broken_call(trace: View) -> CallFacts | None:
+def stopped_at(view: View) -> int | None:
+    """Row of the op that the forward was left at for its value, which is not finite; None where it was not so."""
+    stop = view.tables.fact("nonfinite_stop")
+    if stop is None:
+        return None
+    for row, (event, value) in enumerate(
+        zip(view.tables.ops.column("event"), view.tables.ops.column("value"), strict=True)
+    ):
+        if (event, value) == tuple(stop[:2]):
+            return row
+    return None
+
+
+def broken_call(view: View) -> CallFacts | None:
     """The torch call that ended the forward, or in which its process ended, and that is no op; None where none did."""
-    fact = trace.tables.fact
+    fact = view.tables.fact
     event = fact("raised_event")
+    if event is None and fact("nonfinite_stop") is not None:  # of an op that is on an island
+        event = fact("nonfinite_stop")[0]
     if event is None and fact("status") in ("unfinished", "interrupted") and fact("calls_in_progress"):
         event = fact("calls_in_progress")[-1]
-    return None if event is None else call_facts(trace.tables.forward, event, trace.tables.orphans.context)
+    return None if event is None else call_facts(view.tables.forward, event, view.tables.orphans.context)
 
 
-def parents_of(trace: View, event: int) -> tuple[list[int], list[str]]:
+def parents_of(view: View, event: int) -> tuple[list[int], list[str]]:
     """Rows of the ops whose values a call was given, and addresses of the parameters."""
-    given = trace.event(event).inputs
-    rows = {value: row for row, value in reversed(list(enumerate(trace.tables.ops.column("value"))))}
-    words = trace.tables.forward.words
+    given = view.event(event).inputs
+    rows = {value: row for row, value in reversed(list(enumerate(view.tables.ops.column("value"))))}
+    words = view.tables.forward.words
     ops = [rows[number] for number in given if number >= 0 and number in rows]
     params = [words.parameters[-1 - number].address for number in given if number < 0]
     return list(dict.fromkeys(ops)), list(dict.fromkeys(params))

@@ -18,6 +18,9 @@ LONGEST: Final = 400
 MOST: Final = 1 << 25
 """Characters of all texts together: of a hundred thousand ops, each with some hundreds of its own."""
 
+MOST_GIVEN: Final = 1 << 28
+"""Characters before texts are cut, equal ones counted each time: reading more takes long."""
+
 
 class Texts:
     """Texts by number, in the order in which they were first met."""
@@ -26,6 +29,7 @@ class Texts:
         self.numbers: dict[str, int] = {}
         self.listed: list[str] = []
         self.size = 0
+        self.given = 0
 
     def number(self, text: str | None, longest: int = LONGEST) -> int | None:
         """The number of a text; None of None.
@@ -35,6 +39,9 @@ class Texts:
         """
         if text is None:
             return None
+        self.given += len(text)
+        if self.given > MOST_GIVEN:
+            raise too_large(f"what is cut from texts of more than {MOST_GIVEN:,} characters")
         found = self.numbers.get(text)
         if found is None:
             shown = cut(text, longest)

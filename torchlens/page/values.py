@@ -86,11 +86,11 @@ class Values:
         memory = ops.column("activation_memory")
         for first, *others in rows.values():
             also = tuple([("ops", row) for row in others])
-            yield Wanted(memory[first], ("ops", first), also, lambda row=first: self.view.activation(row))  # type: ignore[misc]  # a default is how a lambda keeps its row
+            yield Wanted(memory[first] or 0, ("ops", first), also, lambda row=first: self.view.activation(row))  # type: ignore[misc]  # a default is how a lambda keeps its row
         memory = gradients.column("memory")
         for row, is_saved in enumerate(gradients.column("is_saved")):
             if is_saved and self.gradients[row] is None:
-                yield Wanted(memory[row], ("gradients", row), (), lambda row=row: self.view.gradient(row))  # type: ignore[misc]  # as above
+                yield Wanted(memory[row] or 0, ("gradients", row), (), lambda row=row: self.view.gradient(row))  # type: ignore[misc]  # as above
 
     def look(self, wanted: list[Wanted]) -> None:
         try:

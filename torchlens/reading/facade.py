@@ -901,8 +901,11 @@ class Trace(View):
         return printable(f"<Trace {self.trace_label}: {amount(self.num_ops, 'op')}, {self.status}>")
 
     def _repr_html_(self) -> str:
-        text = repr(self) if self.is_cleaned_up else self.summary()
-        return f"<pre>{html.escape(text)}</pre>"
+        if self.is_cleaned_up:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        from torchlens.page.notebook import notebook_html  # for cost
+
+        return notebook_html(self)
 
 
 class OpRecords:
