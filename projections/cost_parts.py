@@ -15,11 +15,12 @@ Rule   an amount is over what is known. It is None, never 0, where nothing is kn
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from projections import executed_columns
+from projections.alike import kinds
 from projections.cost import every_cost
 from projections.errors import over_events
 from projections.forward import Forward, first_results
@@ -218,15 +219,9 @@ class Work:
 
     def kinds(self) -> list[int]:
         """By call a number: equal for calls of one module that did the same work, down to the last call inside."""
-        known: dict[tuple[Any, ...], int] = {}
-        kinds = [0] * self.count
-        inner, modules = self.forward.inner_calls, self.forward.calls.module
-        for call in range(self.count - 1, -1, -1):
-            own = self.own[call]
-            did = (own.flops, own.mac_flops, own.ops, own.unknown)
-            key = (modules[call], did, tuple([kinds[one] for one in inner[call]]))
-            kinds[call] = known.setdefault(key, len(known))
-        return kinds
+        modules = self.forward.calls.module
+        own = [(modules[call], did.flops, did.mac_flops, did.ops, did.unknown) for call, did in enumerate(self.own)]
+        return kinds(self.forward.inner_calls, own)
 
     def tree(self, *, fold_repeats: bool) -> Part:
         """The root, with the calls below it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
@@ -78,7 +78,17 @@ from torchlens.reading.records import (
     Param,
 )
 from torchlens.reading.selection import Kind, Selection
-from torchlens.reading.summary import SummaryText, summary
+from torchlens.reading.summary import Summary, summary
+from torchlens.reading.summary_options import (
+    Buffers,
+    Filter,
+    FlopConvention,
+    Style,
+    SummaryLevel,
+    SummaryView,
+    Units,
+    options_of,
+)
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
 from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_copied
@@ -737,17 +747,64 @@ class Trace(View):
         self.require_open()
         return first_nonfinite(self, kind)
 
-    def summary(self, *, depth: int | None = None, max_rows: int = 60) -> SummaryText:
-        """The module tree with calls, shapes and parameters, and totals, as text.
+    def summary(
+        self,
+        level: SummaryLevel = "auto",
+        *,
+        view: SummaryView | None = None,
+        depth: int | Literal["auto", "all"] | None = None,
+        columns: Sequence[str] | str | None = None,
+        filter: Filter | None = None,  # the word of the interface
+        buffers: Buffers = "summary",
+        fold_repeats: bool | Literal["auto"] = "auto",
+        max_rows: int | None = 48,
+        flop_convention: FlopConvention = "fma2",
+        units: Units = "auto",
+        style: Style = "auto",
+        **unrouted: Any,
+    ) -> Summary:
+        """The modules, or the ops, with shapes, parameters and work, and totals: a text with rows.
 
         Args:
-            depth: Deepest level of the tree to show; None shows as many levels as fit in ``max_rows``.
-            max_rows: Most lines of the tree.
+            level: What a row is: ``"module"``, a module of the model; ``"op"``, a call of torch; ``"auto"``, modules
+                where the model called any.
+            view: Which columns: ``"overview"`` or, for work alone, ``"compute"``.
+            depth: Deepest level of modules to show; None or ``"auto"`` shows as many as fit in ``max_rows``, ``"all"``
+                all.
+            columns: Names of columns, in order; or changes to those of the view, ``"+macs"`` or ``"-time"``.
+            filter: A regular expression, looked for in names, or a function of a row: only what it finds is shown.
+            buffers: ``"summary"``, a line below the table; ``"hide"``; ``"show"``, rows at level ``op``.
+            fold_repeats: Show modules that stand next to each other and are alike, or the passes of a layer, as one
+                row; ``"auto"`` where not all would fit.
+            max_rows: Most rows; None for all.
+            flop_convention: ``"fma2"``, a multiply-accumulate is two FLOPs; ``"fma1"``, it is one.
+            units: ``"auto"``, ``"raw"`` for plain numbers, or ``"K"``, ``"M"``, ``"G"``.
+            style: ``"ascii"`` for characters of ASCII alone, ``"unicode"`` for lines that are drawn.
+
+        Raises:
+            ConfigurationError: ``summary_level_invalid``, ``summary_option_invalid``, ``summary_option_conflict``,
+                ``summary_one_call_only``, ``fold_repeats_invalid``, ``flop_convention_unavailable``.
         """
         with over_events():
+            checked = options_of(
+                {
+                    "level": level,
+                    "view": view,
+                    "depth": depth,
+                    "columns": columns,
+                    "filter": filter,
+                    "buffers": buffers,
+                    "fold_repeats": fold_repeats,
+                    "max_rows": max_rows,
+                    "flop_convention": flop_convention,
+                    "units": units,
+                    "style": style,
+                    **unrouted,
+                }
+            )
             failure = failure_of(self)
             said = None if failure is None else failure.said
-            return summary(self.tables, depth=depth, max_rows=max_rows, where=said, is_disarmed=self.is_disarmed)
+            return summary(self.tables, checked, where=said, is_disarmed=self.is_disarmed)
 
     def to_html(
         self, path: str | os.PathLike[str], *, statistics: Literal["kept"] | bool = True, overwrite: bool = False
