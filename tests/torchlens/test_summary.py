@@ -217,6 +217,11 @@ def test_a_filter_shows_what_it_finds_and_tells_what_it_leaves_out(repeated: tl.
     assert not repeated.summary(filter="nothing").rows
 
 
+def test_what_a_filter_raises_is_raised(repeated: tl.Trace) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        repeated.summary(filter=lambda row: {}["mine"])
+
+
 def test_numbers_come_in_the_units_that_are_asked_for(repeated: tl.Trace) -> None:
     def row(units: str) -> list[str]:
         return repeated.summary(columns=["flops", "param_memory", "macs"], units=units, depth=0).splitlines()[4].split()

@@ -785,26 +785,23 @@ class Trace(View):
             ConfigurationError: ``summary_level_invalid``, ``summary_option_invalid``, ``summary_option_conflict``,
                 ``summary_one_call_only``, ``fold_repeats_invalid``, ``flop_convention_unavailable``.
         """
-        with over_events():
-            checked = options_of(
-                {
-                    "level": level,
-                    "view": view,
-                    "depth": depth,
-                    "columns": columns,
-                    "filter": filter,
-                    "buffers": buffers,
-                    "fold_repeats": fold_repeats,
-                    "max_rows": max_rows,
-                    "flop_convention": flop_convention,
-                    "units": units,
-                    "style": style,
-                    **unrouted,
-                }
-            )
-            failure = failure_of(self)
-            said = None if failure is None else failure.said
-            return summary(self.tables, checked, where=said, is_disarmed=self.is_disarmed)
+        given = {
+            "level": level,
+            "view": view,
+            "depth": depth,
+            "columns": columns,
+            "filter": filter,
+            "buffers": buffers,
+            "fold_repeats": fold_repeats,
+            "max_rows": max_rows,
+            "flop_convention": flop_convention,
+            "units": units,
+            "style": style,
+        }
+        checked = options_of({**given, **unrouted})
+        failure = self.failure
+        said = None if failure is None else failure.said
+        return summary(self.tables, checked, where=said, is_disarmed=self.is_disarmed)
 
     def to_html(
         self, path: str | os.PathLike[str], *, statistics: Literal["kept"] | bool = True, overwrite: bool = False

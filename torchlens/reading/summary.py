@@ -13,11 +13,12 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
 from projections import CaptureTables
+from projections.errors import over_events
 from projections.summing import ADDITIVE, Amounts, FlopsPerMac, Level, Part, Sums, added, by_module, by_op
 from torchlens.errors import ConfigurationError
 from torchlens.printable import aligned, amount, cut, printable
@@ -156,14 +157,34 @@ def summary(
     Raises:
         ConfigurationError: ``summary_option_conflict``, ``flop_convention_unavailable``.
     """
-    level = level_of(tables, options)
-    sums, shown = chosen_parts(tables, options, level)
-    columns = chosen_columns(options, level, [name for name in ADDITIVE if not sums.is_measured(name)])
-    rows = [row_of(tables, sums, part) for part in shown]
+    with over_events():
+        level = level_of(tables, options)
+        sums, shown = chosen_parts(tables, options, level)
+        columns = chosen_columns(options, level, [name for name in ADDITIVE if not sums.is_measured(name)])
+        rows = [row_of(tables, sums, part) for part in shown]
     if options.filter is not None:
         wanted = is_wanted(options.filter)
         found = [(part, row) for part, row in zip(shown, rows, strict=True) if wanted(row)][: options.max_rows]
         shown, rows = [part for part, _ in found], [row for _, row in found]
+    with over_events():
+        return told(tables, options, Chosen(sums, shown, rows, columns), where, is_disarmed=is_disarmed)
+
+
+class Chosen(NamedTuple):
+    """What a summary shows: some of all parts, as rows with columns."""
+
+    sums: Sums
+    parts: Sequence[Part]
+    rows: Sequence[SummaryRow]
+    columns: tuple[str, ...]
+
+
+def told(
+    tables: CaptureTables, options: SummaryOptions, chosen: Chosen, where: str | None, *, is_disarmed: bool
+) -> Summary:
+    """The text of what was chosen, with what is not shown and the totals."""
+    sums, shown, rows, columns = chosen
+    level = sums.level
     left = set(map(id, shown))
     gone = [part for part in sums.parts if id(part) not in left]
     hidden, num_hidden = added(part.own for part in gone), sum(len(part.rows) for part in gone)
