@@ -26,7 +26,7 @@ FORBIDDEN = {
 
 READ_SIDE = (
     *("cli", "commands", "debugger", "journals", "page", "printable", "quantities", "questions", "reading"),
-    *("report", "travel"),
+    *("report", "travel", "viz"),
 )
 """Files of torchlens that let people read records; they and the write side do not know each other."""
 

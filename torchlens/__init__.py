@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from projections.portable import selector_from_spec, selector_to_spec
     from projections.queries import threshold, top_fraction, top_k
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
-    from torchlens import errors, options, report, testing, validation
+    from torchlens import errors, options, report, testing, validation, viz
     from torchlens.api import record, trace, wrapped
     from torchlens.errors import TorchLensError
     from torchlens.journals.ending import postmortem
@@ -88,6 +88,7 @@ __all__ = [
     "trace",
     "validate",
     "validation",
+    "viz",
     "where",
     "without_op",
     "wrapped",
@@ -149,6 +150,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "trace": ("torchlens.api", "trace"),
     "validate": ("torchlens.validation.validating", "validate"),
     "validation": ("torchlens.validation", None),
+    "viz": ("torchlens.viz", None),
     "where": ("projections.selector", "where"),
     "without_op": ("projections.backward_terms", "without_op"),
     "wrapped": ("torchlens.api", "wrapped"),

@@ -26,6 +26,7 @@ __all__ = [
     "CompatibilityError",
     "ConfigurationError",
     "EncodingError",
+    "GraphvizUnavailableError",
     "IllegalTransition",
     "IndexOutOfRange",
     "JournalCorrupt",
@@ -33,6 +34,7 @@ __all__ = [
     "LookupRefused",
     "NotYetKnown",
     "PayloadUnavailableError",
+    "RenderingError",
     "ReplayRefused",
     "RunCapabilityUnavailableError",
     "SaveBudgetExceededError",
@@ -104,6 +106,14 @@ class RunCapabilityUnavailableError(TorchLensError, RuntimeError):
 
 class ReplayRefused(TorchLensError, RuntimeError):
     """A recorded call cannot be made again from what was recorded."""
+
+
+class RenderingError(TorchLensError, RuntimeError):
+    """A picture cannot be drawn as asked by the renderer that is there."""
+
+
+class GraphvizUnavailableError(RenderingError):
+    """Nothing that draws a picture is installed here, or what was named is not."""
 
 
 class SiteAmbiguityError(SelectionError):

@@ -1,0 +1,34 @@
+"""Drawing: a picture of a trace as SVG, PNG, PDF, DOT or text.
+
+``trace.draw()`` makes a ``Drawing``. Its picture comes from ``projections.picture``, which knows no drawing library;
+here are the looks (``look``, ``themes``, ``legend``), what is written at a node (``wording``), the languages (``dot``,
+``plain_text``), the programs that place and paint (``programs``) and the table that finds them by name (``registry``).
+"""
+
+from __future__ import annotations
+
+from projections.picture import Cluster, Edge, Node, Picture
+from torchlens.viz.drawing import Drawing
+from torchlens.viz.look import Look
+from torchlens.viz.programs import Graphviz
+from torchlens.viz.registry import Renderer, register_renderer, renderers, unregister_renderer
+from torchlens.viz.themes import DARK, LIGHT, PAPER, THEMES, Theme
+
+__all__ = [
+    "DARK",
+    "LIGHT",
+    "PAPER",
+    "THEMES",
+    "Cluster",
+    "Drawing",
+    "Edge",
+    "Graphviz",
+    "Look",
+    "Node",
+    "Picture",
+    "Renderer",
+    "Theme",
+    "register_renderer",
+    "renderers",
+    "unregister_renderer",
+]

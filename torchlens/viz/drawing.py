@@ -1,0 +1,218 @@
+"""``Drawing``: a picture with its look and its renderer, which shows itself wherever it is asked to.
+
+Rule   nothing is rendered before it is needed, and each format once.
+Rule   where no renderer was named, the first one that is here and writes the format does it, and the next one where it
+       fails. Text and DOT need no renderer.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+from projections.picture.parts import Picture
+from torchlens.errors import ConfigurationError, GraphvizUnavailableError, RenderingError
+from torchlens.printable import amount, cut
+from torchlens.viz.dot import dot_of
+from torchlens.viz.look import Look, one_of
+from torchlens.viz.plain_text import text_of
+from torchlens.viz.registry import RENDERERS, Renderer, known
+
+__all__ = ["Drawing"]
+
+WRITTEN: Final = ("dot", "gv", "txt")
+"""Formats that a drawing writes by itself."""
+
+MOST_LETTERS: Final = 64
+
+PROLOG: Final = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
+"""What stands before the element in an SVG file: it has no place in a page."""
+
+
+class Drawing:
+    """A picture of a trace: ``print`` shows it as text, a notebook as SVG, ``save`` writes a file.
+
+    Args:
+        picture: What is drawn.
+        look: How.
+        renderer: Name of the renderer; ``"auto"`` for the first one that is here and writes what is asked for.
+
+    Raises:
+        ConfigurationError: ``visualization_renderer_invalid``.
+        GraphvizUnavailableError: ``graphviz_unavailable``, where the renderer that is named is not here.
+    """
+
+    def __init__(self, picture: Picture, look: Look | None = None, *, renderer: str = "auto") -> None:
+        self.picture = picture
+        self.look = Look() if look is None else look
+        self.asked = renderer
+        self.made: dict[tuple[str, int], bytes] = {}
+        self.failed: set[str] = set()
+        if renderer != "auto":
+            missing = known(renderer).missing()
+            if missing is not None:
+                raise unavailable(f"{missing}, which renderer={renderer!r} needs")
+
+    @property
+    def renderer(self) -> str:
+        """Name of the renderer that is used for what is not text or DOT, ``"text"`` where there is none."""
+        if self.asked != "auto":
+            return self.asked
+        return next(iter(self.candidates()), "text")
+
+    @property
+    def source(self) -> str:
+        """The picture in DOT, the language of Graphviz; ``graphviz.Source(drawing.source)`` takes it too."""
+        return dot_of(self.picture, self.look)
+
+    def candidates(self, format: str | None = None) -> dict[str, Renderer]:
+        """The renderers that may be used, by name in the order of trying; all that write an image by default."""
+        if self.asked != "auto":
+            return {self.asked: known(self.asked)}
+        usable = {
+            name: renderer
+            for name, renderer in RENDERERS.items()
+            if (format or "svg") in renderer.formats and renderer.missing() is None
+        }
+        return dict(sorted(usable.items(), key=lambda item: item[0] in self.failed))  # what failed once stands last
+
+    def render(self, format: str = "svg", *, dpi: int = 144) -> bytes:
+        """The bytes of a file in a format.
+
+        Args:
+            format: ``"svg"``, ``"png"``, ``"pdf"``, ``"dot"``, ``"gv"``, ``"txt"``, or what a registered renderer
+                writes.
+            dpi: Dots per inch of a PNG; a point is 1/72 inch.
+
+        Raises:
+            ConfigurationError: ``visualization_format_invalid``, where no renderer is known to write it, and
+                ``visualization_dpi_invalid``.
+            GraphvizUnavailableError: ``graphviz_unavailable``, where nothing that draws is here.
+            RenderingError: ``visualization_format_unavailable``, where the ones that are here do not write it;
+                ``visualization_renderer_failed`` or ``visualization_renderer_timeout``, where all of them fail.
+        """
+        if type(dpi) is not int or not 10 <= dpi <= 1200:
+            raise ConfigurationError(
+                code="visualization_dpi_invalid",
+                problem=f"dpi is {cut(repr(dpi), MOST_LETTERS)}",
+                remedy="give a whole number from 10 to 1200",
+            )
+        if format in ("dot", "gv"):
+            return self.source.encode()
+        if format == "txt":
+            return str(self).encode()
+        key = (format, dpi if format == "png" else 0)
+        if key not in self.made:
+            self.made[key] = self.rendered(format, dpi)
+        return self.made[key]
+
+    def rendered(self, format: str, dpi: int) -> bytes:
+        every = dict.fromkeys((*WRITTEN, *(one for renderer in RENDERERS.values() for one in renderer.formats)))
+        if format not in every:
+            raise ConfigurationError(
+                code="visualization_format_invalid",
+                problem=f"no renderer writes {cut(repr(format), MOST_LETTERS)}",
+                remedy=one_of(format, every),
+            )
+        candidates = self.candidates(format)
+        if not candidates and not self.candidates():
+            raise unavailable("nothing here draws images")
+        error: RenderingError | None = None
+        for name, renderer in candidates.items():
+            if format not in renderer.formats:
+                break
+            try:
+                return renderer.render(self.picture, self.look, format, dpi=dpi)
+            except RenderingError as exc:
+                error = error or exc
+                self.failed.add(name)
+        if error is not None:
+            raise error
+        raise not_written(format, self.renderer, every)
+
+    def save(self, path: str | Path, *, dpi: int = 144) -> Path:
+        """Write a file, in the format of its suffix: ``.svg``, ``.png``, ``.pdf``, ``.dot``, ``.gv`` or ``.txt``.
+
+        Args:
+            path: Where; a file that is there is overwritten.
+            dpi: Dots per inch of a PNG.
+
+        Returns:
+            The path.
+
+        Raises:
+            ConfigurationError, GraphvizUnavailableError, RenderingError: see ``render``; nothing is written then.
+        """
+        path = Path(path)
+        made = self.render(path.suffix[1:].lower(), dpi=dpi)
+        path.write_bytes(made)
+        return path
+
+    def view(self) -> Path | None:
+        """Show it: as SVG in the browser, from a temporary file, of which this gives the path; else on the terminal.
+
+        Raises:
+            RenderingError: ``visualization_renderer_failed`` or ``visualization_renderer_timeout``.
+        """
+        if "svg" not in known(self.renderer).formats:
+            Console().print(self)
+            return None
+        with tempfile.NamedTemporaryFile(prefix="torchlens-", suffix=".svg", delete=False) as file:
+            file.write(self.render("svg"))
+        webbrowser.open(Path(file.name).as_uri())
+        return Path(file.name)
+
+    def _repr_svg_(self) -> str | None:
+        try:
+            made = self.render("svg").decode()
+        except RenderingError:
+            return None  # a notebook shows the text then
+        element = PROLOG.sub("", made, count=1)
+        return element.replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
+        svg = self._repr_svg_()
+        return {"text/plain": str(self)} | ({} if svg is None else {"image/svg+xml": svg})
+
+    def __rich__(self) -> Text:
+        return Text(str(self), no_wrap=True)
+
+    def __str__(self) -> str:
+        return text_of(self.picture, self.look)
+
+    def __repr__(self) -> str:
+        shown = amount(len(self.picture.nodes), "node"), amount(len(self.picture.edges), "edge")
+        return f"<Drawing of {cut(self.picture.title, MOST_LETTERS)}: {', '.join(shown)}, renderer {self.renderer!r}>"
+
+
+def unavailable(problem: str) -> GraphvizUnavailableError:
+    """The refusal of what needs a Graphviz, where there is none."""
+    return GraphvizUnavailableError(
+        code="graphviz_unavailable",
+        problem=problem,
+        remedy="pip install 'torchlens-journal[draw]', or install Graphviz so that dot is on the PATH; str(drawing), "
+        ".source and files .txt and .dot need neither",
+    )
+
+
+def not_written(format: str, renderer: str, every: Mapping[str, Any]) -> RenderingError:
+    """The refusal of a format that there is, by renderers that do not write it."""
+    others = [name for name, other in RENDERERS.items() if format in other.formats and name != renderer]
+    return RenderingError(
+        code="visualization_format_unavailable",
+        problem=f"{renderer} does not write .{format}",
+        remedy="install Graphviz (graphviz.org/download), whose dot writes it, or save .svg, which a browser prints"
+        if others == ["graphviz"]
+        else f"save another format, such as .svg or .txt, or draw with renderer={others[0]!r}"
+        if others
+        else f"save one of {', '.join('.' + one for one in every)}",
+        renderer=renderer,
+        format=format,
+    )

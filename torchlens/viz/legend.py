@@ -1,0 +1,60 @@
+"""The legend: what the colours and lines of a picture mean, of those that are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from projections.picture.parts import Picture
+from torchlens.viz.look import Look
+
+__all__ = ["Meaning", "meanings"]
+
+
+@attrs.frozen
+class Meaning:
+    """A word in the colours that it explains."""
+
+    word: str
+    fill: str
+    line: str
+    ink: str
+    is_wide: bool = False
+
+
+def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
+    """What there is in a picture, in a fixed order."""
+    theme = look.theme
+    kinds = {node.kind for node in picture.nodes}
+    ops = [node.marks for node in picture.nodes if node.kind == "op"]
+    marks = frozenset[str]().union(*(node.marks for node in picture.nodes))
+    edges = {edge.kind for edge in picture.edges}
+    fills = (
+        ("input", "input" in kinds, theme.input),
+        ("output", "output" in kinds, theme.output),
+        ("op, kept", any("saved" in op for op in ops), theme.kept),
+        ("op, not kept", any("saved" not in op for op in ops) or "ops" in kinds, theme.op),
+        ("module, closed", "module" in kinds, theme.module),
+        ("parameter", "param" in kinds, theme.param),
+        ("buffer", "buffer" in kinds, theme.buffer),
+        ("grad_fn", "grad_fn" in kinds, theme.grad_fn),
+        ("failed", "failed" in kinds or "failed" in marks, theme.failed),
+    )
+    for word, is_there, fill in fills:
+        if is_there:
+            yield Meaning(word, fill, theme.line, theme.ink)
+    if "grad" in marks:
+        yield Meaning("gradient kept", theme.background, theme.gradient, theme.ink, is_wide=True)
+    if "opaque" in marks:
+        yield Meaning("dashed: opaque", theme.background, theme.line, theme.ink)
+    if "backward" in edges:
+        yield Meaning("gradient flows", theme.background, theme.background, theme.gradient)
+    if "pair" in edges:
+        yield Meaning("dotted: its grad_fn", theme.background, theme.background, theme.gradient)
+    if "buffer_write" in edges:
+        yield Meaning("dashed: writes", theme.background, theme.background, theme.inplace)
+    if edges & {"repeat", "recurrent"}:
+        yield Meaning("dashed: again", theme.background, theme.background, theme.line)
+    if look.marked:
+        yield Meaning("highlighted", theme.background, theme.marked, theme.ink, is_wide=True)

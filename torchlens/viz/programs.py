@@ -1,0 +1,120 @@
+"""Graphviz as a program of its own: found, run with a limit of time, and what it says where it fails.
+
+Rule   it runs in another process, so that nothing it does takes this one along: not a crash, not a graph that it does
+       not end with. ``dot`` 2.43 does both with graphs of a thousand nodes where some edges pass many rows.
+Note   ``dot`` is the system's Graphviz; ``graphviz-pure`` (https://graphviz-pure.github.io) a port of it that pip
+       installs. It brings its fonts, gives the same bytes everywhere, and writes no PDF.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from projections.picture.parts import Picture
+from torchlens.errors import RenderingError
+from torchlens.printable import cut
+from torchlens.viz.dot import dot_of
+from torchlens.viz.look import Look
+
+__all__ = ["Graphviz"]
+
+SECONDS: Final = 60.0
+
+MOST_SAID: Final = 300
+"""Letters of what a program said that stand in a refusal."""
+
+FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
+    "dot": ("svg", "png", "pdf"),
+    "graphviz-pure": ("svg", "png"),
+}
+"""What each program writes. A format is never tried: a program that does not know one may write another."""
+
+
+@attrs.frozen
+class Graphviz:
+    """A renderer that hands the DOT of a picture to a program.
+
+    Args:
+        program: ``dot`` or ``graphviz-pure``.
+        seconds: How long it may take.
+    """
+
+    program: str
+    seconds: float = SECONDS
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The formats that it writes."""
+        return FORMATS.get(self.program, ())
+
+    def missing(self) -> str | None:
+        """What it lacks here; None where it can be used."""
+        return None if where_is(self.program) else f"no program {self.program} is on the PATH"
+
+    def render(self, picture: Picture, look: Look, format: str, *, dpi: int) -> bytes:
+        """The picture in a format.
+
+        Raises:
+            RenderingError: ``visualization_renderer_failed``, ``visualization_renderer_timeout``.
+        """
+        return self.run(dot_of(picture, look), format, dpi=dpi)
+
+    def run(self, source: str, format: str, *, dpi: int) -> bytes:
+        """What the program makes of a source in DOT."""
+        found = where_is(self.program)
+        command = [found or self.program, "-Kdot", f"-T{format}"]
+        if format == "png":
+            command.append(f"-Gdpi={dpi}")
+        try:
+            done = subprocess.run(  # a program found above, arguments of our own
+                command, input=source.encode(), capture_output=True, timeout=self.seconds, check=False, **quietly()
+            )
+        except subprocess.TimeoutExpired as exc:
+            raise RenderingError(
+                code="visualization_renderer_timeout",
+                problem=f"{self.program} did not end within {self.seconds:g} s",
+                remedy='show less, with collapse= or most_nodes=, or draw with layout="rank" or another renderer=',
+                program=self.program,
+                seconds=self.seconds,
+            ) from exc
+        except OSError as exc:
+            raise self.failed(str(exc)) from exc
+        if done.returncode or not done.stdout:
+            raise self.failed(
+                done.stderr[: 8 * MOST_SAID].decode(errors="replace").strip() or f"exit {done.returncode}"
+            )
+        return done.stdout
+
+    def failed(self, said: str) -> RenderingError:
+        return RenderingError(
+            code="visualization_renderer_failed",
+            problem=f"{self.program} could not draw this: {cut(said, MOST_SAID)}",
+            remedy='draw with another renderer= or layout="rank", or show less, with collapse= or most_nodes=',
+            program=self.program,
+        )
+
+
+def where_is(program: str) -> str | None:
+    """Path of a program: where this Python's own programs are, else on the PATH."""
+    if program not in FORMATS:
+        return None
+    if program == "dot":
+        return shutil.which(program)
+    places = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
+    return shutil.which(program, path=os.pathsep.join(map(str, places))) or shutil.which(program)
+
+
+def quietly() -> dict[str, Any]:
+    """Arguments of a process that opens no window; only Windows would open one."""
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NO_WINDOW}
+    return {}
