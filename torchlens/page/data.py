@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from projections import CaptureTables
 from projections.bounds import require_writable
 from projections.call_facts import CallFacts, call_facts
 from projections.errors import over_events
@@ -55,11 +56,11 @@ MARKS: Final = {
 """What an op is marked with, by the column that says so."""
 
 
-def page_data(trace: View, *, statistics: Statistics = True) -> dict[str, Any]:
+def page_data(view: View, *, statistics: Statistics = True) -> dict[str, Any]:
     """Everything that the page of a trace shows.
 
     Args:
-        trace: Live, journaled or loaded; whole or partial.
+        view: A trace: live, journaled or loaded; whole or partial.
         statistics: True for statistics and histograms of what was kept, "kept" for the statistics that were kept in
             place of payloads, False for none.
 
@@ -74,22 +75,22 @@ def page_data(trace: View, *, statistics: Statistics = True) -> dict[str, Any]:
             remedy='give True, False, or "kept" for those that were kept in place of payloads',
             option="statistics",
         )
-    trace.require_open()
+    view.require_open()
     with collector.paused(), over_events():
-        return Page(trace, statistics).data()
+        return Page(view, statistics).data()
 
 
 class Page:
     """What the parts of a page are made from.
 
     Args:
-        trace: Whose page.
+        view: Whose page.
         statistics: Whose statistics.
     """
 
-    def __init__(self, trace: View, statistics: Statistics) -> None:
-        self.trace = trace
-        self.tables = tables = trace.tables
+    def __init__(self, view: View, statistics: Statistics) -> None:
+        self.view = view
+        self.tables = tables = view.tables
         self.head = tables.head
         rows = {name: len(tables.table(name)) for name in ("module_calls", "ops", "backward_passes", "grad_fn_calls")}
         self.room = MOST_ROWS - sum(rows.values()) - len(tables.gradients)
@@ -98,10 +99,10 @@ class Page:
             raise too_large(f"more than {MOST_ROWS:,} rows, {rows[most]:,} of them {most.replace('_', ' ')}")
         require_writable(tables.forward)
         self.texts = Texts()
-        self.places = Places(trace)
-        self.values = Values(trace, statistics)
-        self.stopped_at = stopped_at(trace)
-        self.broken = None if self.stopped_at is not None else broken_call(trace)
+        self.places = Places(view, tables)
+        self.values = Values(view, tables, statistics)
+        self.stopped_at = stopped_at(tables)
+        self.broken = None if self.stopped_at is not None else broken_call(tables)
 
     def data(self) -> dict[str, Any]:
         calls = self.calls()
@@ -255,7 +256,7 @@ class Page:
         labels = self.tables.module_calls.column("call_label")
         inside = broken.modules[-1] if broken.modules else None
         name = broken.func_name.strip("_") or broken.func_name
-        parents = parents_of(self.trace, broken.event)
+        parents = parents_of(self.tables, self.view.event(broken.event).inputs)
         cells: dict[str, Any] = {
             "label": text(f"{name}_failed"),
             "kind": text("failed"),
@@ -302,14 +303,14 @@ class Page:
             "status": self.text(column("status")),
             "trigger": self.text(column("trigger")),
             "begun": events(column("event"), has_diary),
-            "ended": [
-                None if event is None or event < 0 else event for event in events(column("closed_event"), has_diary)
-            ],
+            "ended": events(column("closed_event"), has_diary),
         }
 
     def firings(self, has_diary: bool) -> dict[str, list[Any]]:
-        column, nodes = self.tables.grad_fn_calls.column, self.tables.grad_fns
+        table, nodes = self.tables.grad_fn_calls, self.tables.grad_fns
+        column = table.column
         rows = list(column("grad_fn_row"))
+        times = column("backward_duration") if "backward_duration" in table.names else [None] * len(table)
         types, ops, params = nodes.column("type"), nodes.column("op_row"), nodes.column("param_address")
         return {
             "pass": list(column("pass_row")),
@@ -318,7 +319,7 @@ class Page:
             "type": self.text([types[row] for row in rows]),
             "op": [ops[row] for row in rows],
             "param": self.text([params[row] for row in rows]),
-            "time": numbers(column("backward_duration")),
+            "time": numbers(times),
         }
 
     # -- the whole
@@ -328,7 +329,7 @@ class Page:
         fact = self.tables.fact
         if fact("status") == "complete":
             return None
-        failure = failure_of(self.trace)
+        failure = failure_of(self.view)
         where = None if failure is None else failure.said
         if where is None and self.broken is not None:
             where = f"in {self.broken.func_qualname}({self.broken.args})"
@@ -371,7 +372,7 @@ class Page:
             return None
         made: list[float | None] = []
         begun: int | None = None
-        for run in self.trace.journal.rows(self.trace.stream, 0, self.head):
+        for run in self.view.journal.rows(self.view.stream, 0, self.head):
             for row in run:
                 begun = row[1] if begun is None else begun
                 made.append(round((row[1] - begun) / NANOSECONDS, 6))
@@ -398,35 +399,35 @@ def captured(wall_time_ns: int) -> str:
         return ""
 
 
-def stopped_at(view: View) -> int | None:
+def stopped_at(tables: CaptureTables) -> int | None:
     """Row of the op that the forward was left at for its value, which is not finite; None where it was not so."""
-    stop = view.tables.fact("nonfinite_stop")
+    stop = tables.fact("nonfinite_stop")
     if stop is None:
         return None
-    for row, (event, value) in enumerate(
-        zip(view.tables.ops.column("event"), view.tables.ops.column("value"), strict=True)
-    ):
-        if (event, value) == tuple(stop[:2]):
-            return row
-    return None
+    made = zip(tables.ops.column("event"), tables.ops.column("value"), strict=True)
+    return next((row for row, one in enumerate(made) if one == tuple(stop[:2])), None)
 
 
-def broken_call(view: View) -> CallFacts | None:
+def broken_call(tables: CaptureTables) -> CallFacts | None:
     """The torch call that ended the forward, or in which its process ended, and that is no op; None where none did."""
-    fact = view.tables.fact
+    fact = tables.fact
     event = fact("raised_event")
     if event is None and fact("nonfinite_stop") is not None:  # of an op that is on an island
         event = fact("nonfinite_stop")[0]
     if event is None and fact("status") in ("unfinished", "interrupted") and fact("calls_in_progress"):
         event = fact("calls_in_progress")[-1]
-    return None if event is None else call_facts(view.tables.forward, event, view.tables.orphans.context)
+    return None if event is None else call_facts(tables.forward, event, tables.orphans.context)
 
 
-def parents_of(view: View, event: int) -> tuple[list[int], list[str]]:
-    """Rows of the ops whose values a call was given, and addresses of the parameters."""
-    given = view.event(event).inputs
-    rows = {value: row for row, value in reversed(list(enumerate(view.tables.ops.column("value"))))}
-    words = view.tables.forward.words
+def parents_of(tables: CaptureTables, given: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Rows of the ops whose values a call was given, and addresses of the parameters, each once.
+
+    Args:
+        tables: The tables.
+        given: Its tensor arguments, as ``OpExecuted.inputs`` has them.
+    """
+    rows = {value: row for row, value in reversed(list(enumerate(tables.ops.column("value"))))}
+    words = tables.forward.words
     ops = [rows[number] for number in given if number >= 0 and number in rows]
     params = [words.parameters[-1 - number].address for number in given if number < 0]
     return list(dict.fromkeys(ops)), list(dict.fromkeys(params))

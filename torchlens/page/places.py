@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from journal.errors import JournalError
+from projections import CaptureTables
 from projections.errors import over_events
 from torchlens.printable import cut
 from torchlens.reading.locations import innermost_own, location_of
@@ -33,28 +34,32 @@ class Places:
 
     Args:
         view: Whose they are.
+        tables: Its tables.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, tables: CaptureTables) -> None:
         self.view = view
         self.listed: list[dict[str, Any]] = []
-        self.of_frames: dict[int, tuple[Sequence[Any], int | None]] = {}  # by id: the cells of a column are shared
+        self.of_cell: dict[int, tuple[Sequence[Any], int | None]] = {}  # by id: most cells of a column are shared
+        self.of_frames: dict[Sequence[Any], int | None] = {}
         self.of_frame: dict[Any, int] = {}
         self.texts: dict[tuple[str, int, str], tuple[str, ...]] = {}
         self.sources = {
             (code.file, code.first_line, code.qualname): code.source
-            for code in reversed(view.tables.forward.words.codes)
+            for code in reversed(tables.forward.words.codes)
             if code.source is not None
         }
         self.num_left_out = 0
 
     def number(self, frames: Sequence[Any]) -> int | None:
         """The number of the user's line among the frames on the way to a call; None where there are none."""
-        known = self.of_frames.get(id(frames))
+        known = self.of_cell.get(id(frames))
         if known is None:
             with over_events():
-                frame = innermost_own(frames, lambda one: one[0])
-                known = self.of_frames[id(frames)] = (frames, None if frame is None else self.put(frame))
+                if frames not in self.of_frames:
+                    frame = innermost_own(frames, lambda one: one[0])
+                    self.of_frames[frames] = None if frame is None else self.put(frame)
+                known = self.of_cell[id(frames)] = (frames, self.of_frames[frames])
         return known[1]
 
     def put(self, frame: Any) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from journal.errors import JournalError
+from projections import CaptureTables
 from torchlens.errors import PayloadUnavailableError
 from torchlens.printable import amount
 from torchlens.reading.view import View
@@ -50,14 +51,16 @@ class Values:
 
     Args:
         view: The trace.
+        tables: Its tables.
         asked: Whose statistics.
     """
 
-    def __init__(self, view: View, asked: Statistics) -> None:
+    def __init__(self, view: View, tables: CaptureTables, asked: Statistics) -> None:
         self.view = view
+        self.tables = tables
         self.listed: list[dict[str, Any]] = []
-        self.ops: list[int | None] = [None] * len(view.tables.ops)
-        self.gradients: list[int | None] = [None] * len(view.tables.gradients)
+        self.ops: list[int | None] = [None] * len(tables.ops)
+        self.gradients: list[int | None] = [None] * len(tables.gradients)
         self.left_out: Counter[str] = Counter()
         if asked is not False:
             for key, figures in self.kept():
@@ -68,7 +71,7 @@ class Values:
     def kept(self) -> Iterator[tuple[tuple[str, int], Any]]:
         """What was kept as statistics."""
         for name in ("ops", "gradients"):
-            table = self.view.table(name)
+            table = self.tables.table(name)
             figures = table.column("figures")
             for row, has_stats in enumerate(table.column("has_stored_stats")):
                 if has_stats:
@@ -76,7 +79,7 @@ class Values:
 
     def wanted(self) -> Iterator[Wanted]:
         """What was kept as payloads, each once."""
-        ops, gradients = self.view.tables.ops, self.view.tables.gradients
+        ops, gradients = self.tables.ops, self.tables.gradients
         rows: dict[int, list[int]] = {}
         for row, (value, is_saved) in enumerate(
             zip(ops.column("value"), ops.column("has_saved_activation"), strict=True)
