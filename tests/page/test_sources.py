@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torchlens as tl
-from tests.hostile import mutated, sound_streams, write
+from tests.hostile import is_printable, mutated, sound_streams, write
 from tests.page.examples import Mismatched, Recurrent
 from tests.page.test_data import texts
+from tests.programs import run
+from tests.torchlens.test_hostile_reading import ABSURD, begun, op, parameter, rows_of
 from torchlens.journals.journal_view import open_journal
 from torchlens.page.data import page_data
 from torchlens.page.writing import json_in_html, page_of
@@ -127,24 +129,23 @@ def test_a_forward_left_at_a_nan_marks_the_op_that_made_it() -> None:
 
 
 def test_the_call_in_which_a_process_died_is_a_failed_op(tmp_path: Path) -> None:
-    from tests.programs import run
-
     code = """
         import os, sys, torch
         import torchlens as tl
-        class Dying(torch.nn.Module):
-            def forward(self, x):
-                y = torch.relu(x)
-                return torch.autograd.graph.saved_tensors_hooks and torch.where(y > 0, Lethal.apply(y), y)
+
         class Lethal(torch.autograd.Function):
             @staticmethod
-            def forward(ctx, x): os._exit(3)
-        tl.trace(Dying(), torch.rand(2), journal=tl.JournalOptions(sys.argv[1], durability="event"))
+            def forward(ctx, x):
+                os._exit(3)
+
+        options = tl.JournalOptions(sys.argv[1], durability="event")
+        tl.trace(lambda x: Lethal.apply(torch.relu(x)), torch.rand(2), journal=options)
     """
     run(code, tmp_path / "dying.journal", ends=3)
     trace = tl.load(tmp_path / "dying.journal")
     data = page_data(trace)
     assert data["status"] == "unfinished"
+    assert texts(data, "ops", "label") == ["input_1", "relu_1_1", "Lethal_failed"]
     assert texts(data, "ops", "kind")[-1] == "failed"
     assert data["ending"]["op"] == len(data["ops"]["label"]) - 1
     trace.cleanup()
@@ -195,6 +196,25 @@ def check(trace: tl.Trace) -> None:
     assert all(-1 <= row < rows["ops"] for table in ("gradients", "firings") for row in data[table]["op"])
     assert all(0 <= row < rows["passes"] for table in ("gradients", "firings") for row in data[table]["pass"])
     assert all(len(column) == rows[name] for name in rows for column in data[name].values())
+
+
+@pytest.mark.parametrize("what", ABSURD)
+def test_absurd_events_give_a_page_or_a_coded_error(tmp_path: Path, what: str) -> None:
+    try:
+        with open_journal(write(tmp_path / "j", rows_of(ABSURD[what]), [bytes(8)])) as view:
+            for trace in view.captures:
+                check(trace)
+                text = page_of(trace)
+                assert is_printable(text), text
+    except tl.TorchLensError:
+        pass
+
+
+def test_a_long_text_that_every_op_repeats_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    events = [*begun(parameters=[parameter("w" * 100_000)]), *(op(value + 1, (value, -1)) for value in range(5000))]
+    with open_journal(write(tmp_path / "j", rows_of(events))) as view, pytest.raises(tl.TorchLensError) as caught:
+        page_data(view.captures[0])
+    assert caught.value.code == "page_too_large"
 
 
 @pytest.mark.parametrize("capture", range(len(SOUND)))
