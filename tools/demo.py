@@ -3,8 +3,8 @@
     python tools/demo.py                 # everything
     python tools/demo.py --read PATH     # the reading alone, on any journal that holds one capture
 
-Leaves under ``demo/``, to look at: the journal itself, ``summary.txt``, ``ops.csv`` with one row per op
-and every column, and ``ops.html``, the main columns as a page.
+Leaves under ``demo/``, to look at: ``page.html``, the whole of it as a page for a browser; the journal itself,
+``summary.txt``, and ``ops.csv`` with one row per op.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import shutil
 import subprocess
 import sys
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,6 @@ import torchlens as tl  # noqa: E402 (this tree's, also where it is not installe
 
 FOLDER = ROOT / "demo"
 JOURNAL = FOLDER / "gpt2.journal"
-COLUMNS = ("label", "func_name", "shape", "dtype", "module", "parents", "num_passes", "func_duration")
-
-PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
-body {{ font: 14px system-ui, sans-serif; margin: 2em }}
-table {{ border-collapse: collapse }}
-th {{ position: sticky; top: 0; background: #fff }}
-th, td {{ padding: .25em .8em; text-align: left; border-bottom: 1px solid #ddd }}
-</style></head><body>
-<pre>{summary}</pre>
-{table}
-</body></html>
-"""
 
 
 def small_gpt2() -> tuple[torch.nn.Module, torch.Tensor]:
@@ -111,11 +97,16 @@ def read(path: Path) -> None:
     print(f"Every byte was looked at: {stored} are {'as they were written' if report.ok else 'DAMAGED'}.")
     results = tl.reproject(path)
     print(f"The records were folded anew and kept for a later version to compare: {results.captures[0].status}.")
-    FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "summary.txt").write_text(summary + "\n", encoding="utf-8")
-    rows = trace.ops.to_pandas()
-    rows.to_csv(FOLDER / "ops.csv", index=False)
-    (FOLDER / "ops.html").write_text(page_of(trace, summary, rows), encoding="utf-8")
+    leave(trace, FOLDER)
+
+
+def leave(trace: Any, folder: Path) -> None:
+    """Write what there is to look at."""
+    folder.mkdir(exist_ok=True)
+    (folder / "summary.txt").write_text(f"{trace.summary()}\n", encoding="utf-8")
+    trace.to_pandas().to_csv(folder / "ops.csv", index=False)
+    page = trace.to_html(folder / "page.html", overwrite=True)
+    print(f"A page of it, with a time scrubber, to open in a browser: {page.as_uri()}")
 
 
 def tell_backward(trace: Any) -> None:
@@ -165,15 +156,6 @@ def last_kept(trace: Any) -> Any:
     kept = [op for op in trace.ops if op.is_compute_op and op.has_saved_activation]
     attentions = [op for op in kept if op.func_name == "scaled_dot_product_attention"]
     return (attentions or kept or [None])[-1]
-
-
-def page_of(trace: Any, summary: str, rows: Any) -> str:
-    shown = rows[list(COLUMNS)].copy()
-    shown["module"] = shown["module"].fillna("")
-    shown["parents"] = [", ".join(parents) for parents in shown["parents"]]
-    shown["func_duration"] = [str(op.func_duration) if op.is_compute_op else "" for op in trace.ops]
-    table = shown.to_html(index=False, border=0)
-    return PAGE.format(title=escape(trace.trace_label), summary=escape(summary), table=table)
 
 
 def size_of(folder: Path) -> int:
