@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torchlens.reading.recording import RecordedActivation, Recording
     from torchlens.reading.selection import Selection
     from torchlens.tracing.extraction import extract, pluck
+    from torchlens.tracing.summarizing import summary
     from torchlens.travel.cursor import Cursor, time_travel
     from torchlens.validation.validating import validate
     from torchlens.version import VERSION as __version__
@@ -79,6 +80,7 @@ __all__ = [
     "selector_from_spec",
     "selector_to_spec",
     "stats_only",
+    "summary",
     "testing",
     "threshold",
     "time_travel",
@@ -141,6 +143,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "selector_from_spec": ("projections.portable", "selector_from_spec"),
     "selector_to_spec": ("projections.portable", "selector_to_spec"),
     "stats_only": ("torchlens.options", "stats_only"),
+    "summary": ("torchlens.tracing.summarizing", "summary"),
     "testing": ("torchlens.testing", None),
     "threshold": ("projections.queries", "threshold"),
     "time_travel": ("torchlens.travel.cursor", "time_travel"),

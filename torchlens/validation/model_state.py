@@ -114,7 +114,7 @@ class ModelState:
             raise ConfigurationError(
                 code="validation_model_uninitialized",
                 problem=f"a lazy module, {type(module).__name__}, has parameters without a shape yet",
-                remedy="run the model once; validating must leave it as it was, which a first run cannot",
+                remedy="run the model once; it must be left as it was, which a first run cannot do",
                 module=type(module).__name__,
             )
         self.held[id(tensor)] = Held(tensor)
