@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from journal.errors import TorchLensError
 from torchlens.tlspec.blobs import ITEM_BYTES, WORDS, Blob, Blobs, write
-from torchlens.tlspec.folder import Folder
+from torchlens.tlspec.folder import Folder, reading
 from torchlens.tlspec.manifest import Manifest, StoredFile, StoredTable
 from torchlens.tlspec.staging import Staging
 
@@ -86,9 +86,11 @@ def save(path: Path, some: Sequence[Blob], *, overwrite: bool = False, **fields:
 
 
 def load(path: Path, *, lazy: bool = True) -> tuple[Manifest, Blobs]:
-    with Folder(path) as folder:
+    def read(folder: Folder) -> tuple[Manifest, Blobs]:
         manifest = Manifest.read(folder)
         return manifest, Blobs(folder, manifest.body_index, manifest.files, lazy=lazy)
+
+    return reading(path, read)
 
 
 def refused(of: Callable[[], object], *codes: str) -> TorchLensError:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from tests.artifacts.making import blobs, bytes_of, load, refused, save, several
+from tests.artifacts.making import blobs, bytes_of, fill, load, refused, save, several
 from torchlens.tlspec import blobs as payload_files
 from torchlens.tlspec.blobs import WORDS, Blob, counted, write
 
@@ -22,9 +22,8 @@ from torchlens.tlspec.blobs import WORDS, Blob, counted, write
 def test_any_set_of_payloads_comes_back_bit_for_bit(made: list[Blob], limit: int, lazy: bool) -> None:
     made = [attrs.evolve(blob, number=number) for number, blob in enumerate(made)]
     with tempfile.TemporaryDirectory() as home, patch.object(payload_files, "FILE_BYTES", limit):
-        path = Path(home) / "a.tlspec"
-        save(path, made)
-        manifest, found = load(path, lazy=lazy)
+        fill(Path(home), made)
+        manifest, found = load(Path(home), lazy=lazy)
         for blob, row in zip(made, manifest.body_index, strict=True):
             assert found.bytes(blob.number, counted(blob.kind)) == bytes_of(blob)
             assert found.size(blob.number, counted(blob.kind)) == len(bytes_of(blob))

@@ -78,7 +78,11 @@ NAME_CHARACTERS: Final = 200
 LENGTH: Final = struct.Struct("<Q")
 """Of the header, in front of it."""
 
-HEADER_BYTES: Final = 64 << 20
+HEADER_BYTES: Final = 4096
+"""A header has at most so many for each tensor, and for itself."""
+
+PIECE_BYTES: Final = 4 << 20
+"""What is read of a file with holes is looked at in pieces of so many, before there is memory for all of it."""
 
 Counted: TypeAlias = Literal["payload", "parameter", "buffer"]
 """Among which numbers a payload is counted: parameters and buffers have their own."""
@@ -297,6 +301,7 @@ class Opened(NamedTuple):
 
     file: int
     places: Mapping[str, int]  # where in the file each tensor begins
+    has_holes: bool  # so that it may tell of more bytes than anybody has stored
 
 
 class Blobs:
@@ -375,8 +380,11 @@ class Blobs:
             opened = self.opened.get(row.file)
         if opened is None:
             raise unreadable(row, "payload_lost", "the artifact was closed")
+        place = opened.places[row.tensor]
         try:
-            data = read_at(opened.file, row.nbytes, opened.places[row.tensor])
+            if opened.has_holes and digest_at(opened.file, row.nbytes, place) != row.digest:
+                raise unreadable(row, "payload_damaged", "its bytes do not match their digest")
+            data = read_at(opened.file, row.nbytes, place)
         except (OSError, MemoryError) as exc:
             raise unreadable(row, "payload_lost", str(exc) or "there is no memory for it") from exc
         if data is None:
@@ -395,6 +403,18 @@ class Blobs:
     def __del__(self) -> None:
         with suppress(Exception):  # of one that could not be opened, too
             self.close()
+
+
+def digest_at(file: int, nbytes: int, offset: int) -> str:
+    """The digest of some bytes of an open file, or of as many as there are, a piece at a time."""
+    digest, piece, done = xxhash.xxh3_128(), memoryview(bytearray(min(nbytes, PIECE_BYTES))), 0
+    while done < nbytes:
+        count = os.preadv(file, [piece[: nbytes - done]], offset + done)
+        if count == 0:
+            break
+        digest.update(piece[:count])
+        done += count
+    return digest.hexdigest()
 
 
 def counted(kind: PayloadKind) -> Counted:
@@ -421,7 +441,7 @@ def open_file(folder: Folder, told: StoredFile, rows: Sequence[StoredPayload]) -
         if nbytes != told.nbytes:
             raise integrity_refused(folder.path, f"{told.path} has {nbytes} bytes instead of {told.nbytes}")
         try:
-            return Opened(file, places_of(file, nbytes, rows))
+            return Opened(file, places_of(file, nbytes, rows), os.fstat(file).st_blocks * 512 < nbytes)
         except NotPlain as exc:
             raise integrity_refused(folder.path, f"{told.path}: {exc}") from exc
         except OSError as exc:
@@ -439,7 +459,7 @@ def places_of(file: int, nbytes: int, rows: Sequence[StoredPayload]) -> dict[str
     """
     front = read_at(file, LENGTH.size, 0) if nbytes >= LENGTH.size else None
     length = -1 if front is None else LENGTH.unpack(front)[0]
-    if not 0 <= length <= min(HEADER_BYTES, nbytes - LENGTH.size):
+    if not 0 <= length <= min(HEADER_BYTES * (1 + len(rows)), nbytes - LENGTH.size):
         raise NotPlain("it has no header")
     header = read_at(file, length, LENGTH.size)
     if header is None:

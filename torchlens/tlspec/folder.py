@@ -11,14 +11,17 @@ import errno
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeVar
 
 from torchlens.errors import ArtifactError
 from torchlens.tlspec.errors import integrity_refused, load_failed
-from torchlens.tlspec.staging import place_of, standing_at
+from torchlens.tlspec.staging import TRIES, place_of, places_for
+
+T = TypeVar("T")
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 
@@ -53,14 +56,24 @@ class Folder:
         self.home: int | None = None
         if os.path.islink(self.path):
             raise link_rejected(self.path)
+        for place in places_for(self.path):
+            try:
+                self.home = os.open(place, ENTERING)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as exc:
+                if exc.errno in FOLLOWED:
+                    raise link_rejected(self.path) from exc
+                raise load_failed(self.path, str(exc)) from exc
+            return
+        raise manifest_missing(self.path)
+
+    def is_replaced(self) -> bool:
+        """Whether something else has come to stand at the path since the folder was opened."""
         try:
-            self.home = os.open(standing_at(self.path), ENTERING)
-        except (FileNotFoundError, NotADirectoryError) as exc:
-            raise manifest_missing(self.path) from exc
-        except OSError as exc:
-            if exc.errno in FOLLOWED:
-                raise link_rejected(self.path) from exc
-            raise load_failed(self.path, str(exc)) from exc
+            return self.home is not None and not os.path.samestat(os.fstat(self.home), os.lstat(self.path))
+        except OSError:
+            return True
 
     def opened(self, name: str) -> tuple[int, int]:
         """A descriptor of a file, and how many bytes it has.
@@ -140,6 +153,22 @@ class Folder:
     def __del__(self) -> None:
         with suppress(Exception):  # at the end of the interpreter, or of a folder that could not be opened
             self.close()
+
+
+def reading(path: str | os.PathLike[str], read: Callable[[Folder], T]) -> T:
+    """What comes of reading an artifact; begun anew where it is replaced meanwhile, since what was replaced is removed.
+
+    Raises:
+        ArtifactError: as `Folder`, and what ``read`` raises.
+    """
+    for tries_left in reversed(range(TRIES)):
+        with Folder(path) as folder:
+            try:
+                return read(folder)
+            except ArtifactError:
+                if not (tries_left and folder.is_replaced()):
+                    raise
+    raise AssertionError("the last try returns or raises")
 
 
 def read_at(file: int, nbytes: int, offset: int) -> bytearray | None:

@@ -252,12 +252,17 @@ def staged(target: Path) -> tuple[Path, Lease]:
     for _ in range(TRIES):
         around = target.with_name(f".{target.name}.{secrets.token_hex(8)}.staging")
         os.mkdir(around)
-        with suppress(FileNotFoundError, JournalError):
+        try:
             lease = Lease(around)
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lease.file.fileno()), os.lstat(around / LEASE)):
                     return around, lease
             lease.release()
+        except (FileNotFoundError, JournalError):
+            continue
+        except BaseException:
+            shutil.rmtree(around, ignore_errors=True)
+            raise
     raise save_failed(target, "other processes removed its staging folder all the time", AGAIN)
 
 
@@ -294,16 +299,22 @@ def sweep(parent: Path) -> None:
 
 
 def standing_at(place: Path) -> Path:
-    """Where the artifact of a place is: there, or where a process that died between two steps has moved it.
+    """Where the artifact of a place is. Nothing is moved by asking, so that reading needs no right to write."""
+    return next((found for found in places_for(place) if os.path.lexists(found)), place)
 
-    Nothing is moved by this, so that reading needs no right to write.
-    """
-    if not os.path.lexists(place):
+
+def places_for(place: Path) -> Iterator[Path]:
+    """Where the artifact of a place may be, first things first: there, or where a save that is between its two steps,
+    or died there, has moved it; and once more there, for a save that has gone on since."""
+    for _ in range(TRIES):
+        yield place
         with suppress(OSError):
-            for around, of in leftovers(place.parent):
-                if of == place and (around / OLD).is_dir():
-                    return around / OLD
-    return place
+            aside = [around / OLD for around, of in leftovers(place.parent) if of == place]
+            yield from aside
+            if aside:
+                continue
+        yield place
+        return
 
 
 def sync(folder: Path) -> None:
