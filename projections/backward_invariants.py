@@ -351,6 +351,8 @@ def memory_of_gradients_adds_up(tables: CaptureTables) -> Breaches:
 
 def times_of_grad_fns_are_those_of_their_firings(tables: CaptureTables) -> Breaches:
     """The time of a node is that of its firings, where each was timed; one alone is told for itself."""
+    if not tables.has_diary:
+        return
     nodes = tables.grad_fns
     times = tables.grad_fn_calls.column("backward_duration")
     columns = ("label", "call_rows", "backward_duration", "total_backward_duration")
@@ -426,6 +428,8 @@ def dispatched_ops_know_where_they_ran(tables: CaptureTables) -> Breaches:
     for row, (fire, node, number) in enumerate(zip(of_fire, of_node, of_pass, strict=True)):
         if fire >= 0 and (fired[fire], ran[fire]) != (number, node):
             yield str(table.value("name", row)), "it ran in a firing of another pass or node"
+    if not tables.has_diary:  # some of them are there
+        return
     places: list[int] = []
     counts = Counter[int]()
     for number in of_pass:
@@ -442,9 +446,14 @@ def executed_flops_add_up(tables: CaptureTables) -> Breaches:
         if (executed is None) != (reason is not None):
             yield str(row + 1), f"it executed {executed}, and what keeps it from being counted is {reason!r}"
     numbers: Sequence[int] = calls.column("pass_row")
-    each = [sum(flops[row] or 0 for row in rows) for rows in calls.column("dispatched_rows")]
-    counted = (None if whole[number] is None else one for number, one in zip(numbers, each, strict=True))
-    yield from unequal(calls, "call_label", "flops", counted)
+    each = [count or 0 for count in calls.column("flops")]
+    if tables.has_diary:
+        each = [sum(flops[row] or 0 for row in rows) for rows in calls.column("dispatched_rows")]
+        counted = (None if whole[number] is None else one for number, one in zip(numbers, each, strict=True))
+        yield from unequal(calls, "call_label", "flops", counted)
+        known = [sum(flops[row] is not None for row in rows) for rows in calls.column("dispatched_rows")]
+        counted = (None if whole[number] is None else one for number, one in zip(numbers, known, strict=True))
+        yield from unequal(calls, "call_label", "num_counted_ops", counted)
     apart = [sum(flops[row] or 0 for row in rows) for rows in passes.column("unattributed_rows")]
     left = (None if executed is None else one for executed, one in zip(whole, apart, strict=True))
     yield from unequal(passes, "pass_index", "unattributed_flops", left)
@@ -459,6 +468,8 @@ def executed_flops_add_up(tables: CaptureTables) -> Breaches:
 
 def dispatched_ops_are_each_in_one_place(tables: CaptureTables) -> Breaches:
     """An operator of a pass ran in one of its firings, in no recorded node, or in a node of another capture."""
+    if not tables.has_diary:
+        return
     passes, fired = tables.backward_passes, tables.grad_fn_calls.column("dispatched_rows")
     columns = ("call_rows", "unattributed_rows", "other_trace_rows", "dispatched_rows")
     for index, calls, apart, others, rows in zip(
@@ -474,7 +485,8 @@ def recompute_is_part_of_what_was_executed(tables: CaptureTables) -> Breaches:
     flops, modes = table.column("flops"), table.column("grad_enabled")
     columns = ("call_label", "dispatched_rows", "flops", "recompute_flops")
     again = calls.column("recompute_flops")
-    for label, rows, executed, recompute in zip(*(calls.column(name) for name in columns), strict=True):
+    told = zip(*(calls.column(name) for name in columns), strict=True) if tables.has_diary else ()
+    for label, rows, executed, recompute in told:
         on = sum(flops[row] or 0 for row in rows if modes[row])
         if recompute is not None and (executed is None or recompute not in (0, on)):
             yield str(label), f"its recompute_flops is {recompute}"

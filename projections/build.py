@@ -22,7 +22,7 @@ import attrs
 from projections.absence import Reasons
 from projections.asides import ASIDES, Asides
 from projections.backward import BACKWARD, Backward
-from projections.bounds import require_bounded
+from projections.bounds import require_bounded, require_writable
 from projections.checkpoint import CHECKPOINTS, Checkpoints
 from projections.checkpoint_witness import CAPTURE as CHECKPOINTS_OF_CAPTURE
 from projections.columns import VERSIONS
@@ -93,8 +93,8 @@ class CaptureTables:
     """
 
     def __init__(self, forward: Forward, orphans: Forward) -> None:
-        self.forward: Final = forward
-        self.head: Final = forward.head
+        self.made_of: Final = forward
+        self.head = forward.head
         self.last_explained: tuple[int, Table[Reasons]] | None = None
         self.ops = versioned("ops", len(forward), OPS, forward)
         self.layers = versioned("layers", layer_count(forward), LAYERS, self.ops)
@@ -110,6 +110,14 @@ class CaptureTables:
         self.grad_fns = versioned("grad_fns", len(autograd), GRAD_FNS, forward)
         self.grad_fn_calls = versioned("grad_fn_calls", autograd.num_fires, GRAD_FN_CALLS | EXECUTED_OF_FIRES, forward)
         self.dispatched_ops = versioned("dispatched_ops", len(forward.executed), DISPATCHED_OPS, forward)
+
+    @property
+    def forward(self) -> Forward:
+        """What they are computed from."""
+        return self.made_of
+
+    has_diary = True
+    """Whether the events of its backward passes can be read, and with them each operator that ran."""
 
     @cached_property
     def conditionals(self) -> Table[Forward]:
@@ -171,6 +179,16 @@ class CaptureTables:
     def fact(self, name: str) -> Any:
         """One fact about the capture as a whole."""
         return self.capture.value(name, 0)
+
+    def require_writable(self) -> None:
+        """Refuse to write them all out where that would take room out of all proportion to the events.
+
+        Raises:
+            JournalError: ``records_too_large``.
+        """
+        for table in (self.ops, self.orphans):
+            with over_events():
+                require_writable(table.context)
 
     @property
     def kept(self) -> CaptureTables:

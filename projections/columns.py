@@ -672,6 +672,7 @@ GRAD_FN_CALLS: Final = {
     "flops": "FLOPs of its operators of which there is a count; None where its pass is not counted",
     "recompute_flops": "of these what ran a forward again; None where it is not known what did",
     "uncounted_families": "families of operators that do work and have no count, and calls of each; None likewise",
+    "num_counted_ops": "operators that ran in it of which there is a count; None likewise",
     "dispatched_rows": "rows of the operators that ran in it",
 }
 

@@ -1,7 +1,7 @@
 """Where the work of a capture is: module calls as a tree, what each did itself and what it did with all inside it.
 
 Reads  the module calls and op rows of a ``Forward``, what each call of torch costs (cost.py) and is charged with
-       (saved.py), and what the operators of its backward passes add up to (executed.py).
+       (saved.py); and what the tables of backward passes say that each firing executed.
 Gives  ``cost_tree``: parts in the order of the tree, with their amounts, and what the whole is.
 Rule   work is its innermost module call's. What ran in no call but the root's has a part of its own, as has backward
        work on a node that differentiates no op, and what ran in no recorded node: so the own amounts of all parts add
@@ -19,8 +19,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from projections import executed_columns
 from projections.alike import kinds
+from projections.build import CaptureTables
 from projections.cost import every_cost
 from projections.errors import over_events
 from projections.forward import Forward, first_results
@@ -135,35 +135,36 @@ class Tree:
 
 
 def cost_tree(
-    forward: Forward, *, top_k: int | None = None, max_depth: int | None = None, fold_repeats: bool = True
+    tables: CaptureTables, *, top_k: int | None = None, max_depth: int | None = None, fold_repeats: bool = True
 ) -> Tree:
     """The tree of a capture.
 
     Args:
-        forward: The capture.
+        tables: The capture.
         top_k: Parts of a kind to show below each; the largest, by the work of the forward inside them.
         max_depth: Deepest level of calls to show, the root's being 0.
         fold_repeats: Whether repeated calls that did the same work are one part.
     """
     with over_events():
-        work = Work(forward)
+        forward, fact = tables.forward, tables.fact
+        work = Work(tables)
         root = work.tree(fold_repeats=fold_repeats)
         if work.outside.ops or work.outside.backward:
             root.below.append(
                 Part(OUTSIDE, "(ops outside recorded calls)", "remainder", is_remainder=True, own=work.outside)
             )
         if work.is_counted:
-            root.below += backward_parts(forward)
+            root.below += backward_parts(tables)
         hidden = Amounts()
         sum_up(root)
         trim(root, top_k, max_depth, hidden)
         return Tree(
             tuple(placed(root)),
             work.is_counted,
-            work.is_counted and executed_columns.recompute_flops(forward) is not None,
+            work.is_counted and fact("recompute_flops") is not None,
             any(charge is not None for row, charge in enumerate(charges(forward, 0)) if forward.is_op[row]),
             hidden,
-            executed_columns.uncounted_families(forward) if work.is_counted else (),
+            fact("uncounted_families") if work.is_counted else (),
         )
 
 
@@ -174,15 +175,17 @@ class Work:
     """What each module call did itself.
 
     Args:
-        forward: The capture.
+        tables: The capture.
     """
 
-    def __init__(self, forward: Forward) -> None:
-        self.forward: Final = forward
+    def __init__(self, tables: CaptureTables) -> None:
+        self.tables: Final = tables
+        self.forward: Final[Forward] = tables.forward
+        forward = self.forward
         self.count: Final = len(forward.calls)
         self.own: Final = [Amounts() for _ in range(self.count)]
         self.outside: Final = Amounts()  # what ran in no call but the root's
-        self.is_counted: Final = executed_columns.evidence(forward) == "measured"
+        self.is_counted: Final = tables.fact("executed_evidence") == "measured"
         self.add_forward()
         if self.is_counted:
             self.add_backward()
@@ -210,10 +213,10 @@ class Work:
                 amounts.saved += 0 if charged is None else charged.nobodys
 
     def add_backward(self) -> None:
-        forward = self.forward
-        for node, done in enumerate(work_of_nodes(forward)):
-            if done.backward and (op := forward.charged_op(node)) != NOWHERE:
-                self.of_row(op).add(done)
+        charged = charged_ops(self.tables)
+        for node, done in enumerate(work_of_nodes(self.tables)):
+            if done.backward and charged[node] != NOWHERE:
+                self.of_row(charged[node]).add(done)
 
     # -- the tree
 
@@ -264,27 +267,34 @@ class Work:
 # The backward -------------------------------------------------------------------------------------------
 
 
-def work_of_nodes(forward: Forward) -> list[Amounts]:
+def work_of_nodes(tables: CaptureTables) -> list[Amounts]:
     """By autograd node, the FLOPs of the operators that ran in its firings."""
-    made = [Amounts() for _ in range(len(forward.autograd))]
-    executed, again = forward.executed, executed_columns.recomputed(forward, 0)
-    for node, rows, recomputed in zip(forward.autograd.fire_rows, executed.in_fires, again, strict=True):
-        made[node].backward += executed.flops(rows)
+    made = [Amounts() for _ in range(len(tables.grad_fns))]
+    calls = tables.grad_fn_calls
+    nodes: Sequence[int] = calls.column("grad_fn_row")
+    for node, executed, recomputed in zip(nodes, calls.column("flops"), calls.column("recompute_flops"), strict=True):
+        made[node].backward += executed or 0
         made[node].recompute += recomputed or 0
     return made
 
 
-def backward_parts(forward: Forward) -> Iterable[Part]:
+def charged_ops(tables: CaptureTables) -> list[int]:
+    """By autograd node, the row of the op that it differentiates, alone or as an inner node; NOWHERE for others."""
+    rows = {label: row for row, label in enumerate(tables.ops.column("label"))}
+    columns = (tables.grad_fns.column(name) for name in ("op_label", "inner_of"))
+    return [rows.get(paired or inner, NOWHERE) for paired, inner in zip(*columns, strict=True)]
+
+
+def backward_parts(tables: CaptureTables) -> Iterable[Part]:
     """A part for each node with work that differentiates no op, and one for what ran in no recorded node."""
-    labels = forward.autograd.labels
-    for node, done in enumerate(work_of_nodes(forward)):
-        if done.backward and forward.charged_op(node) == NOWHERE:
+    labels, charged = tables.grad_fns.column("label"), charged_ops(tables)
+    for node, done in enumerate(work_of_nodes(tables)):
+        if done.backward and charged[node] == NOWHERE:
             yield Part(labels[node], labels[node], "grad_fn", own=done)
-    executed = forward.executed
-    loose = [row for number in range(forward.autograd.num_passes) for row in executed.unattributed(number)]
-    if loose:
-        label = "(backward under no recorded node)"
-        yield Part(UNATTRIBUTED, label, "unattributed", is_remainder=True, own=Amounts(backward=executed.flops(loose)))
+    passes = tables.backward_passes
+    if any(passes.column("unattributed_rows")):
+        label, loose = "(backward under no recorded node)", sum(passes.column("unattributed_flops"))
+        yield Part(UNATTRIBUTED, label, "unattributed", is_remainder=True, own=Amounts(backward=loose))
 
 
 # The shape ----------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from itertools import chain, compress, pairwise
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from projections.arguments import is_tuple
-from projections.bounds import require_writable
 from projections.build import CaptureTables
 from projections.canonical import (
     DEEPEST,
@@ -112,9 +111,7 @@ class Encoder:
     """
 
     def __init__(self, tables: CaptureTables, labels: OpLabels | None = None) -> None:
-        for table in (tables.ops, tables.orphans):
-            with over_events():
-                require_writable(table.context)
+        tables.require_writable()
         self.shared: dict[int, tuple[object, EncodedColumn]] = {}  # by identity, which what is held keeps its own
         self.rows: Mapping[str, int] = {}  # by label, where labels may be referred to
         if labels is None:

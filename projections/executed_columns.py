@@ -217,6 +217,9 @@ FIRES: Final[dict[str, Maker[Forward]]] = {
     "flops": per_counted_fire(lambda forward, rows: forward.executed.flops(rows)),
     "recompute_flops": lambda forward: recomputed(forward, 0),
     "uncounted_families": per_counted_fire(lambda forward, rows: forward.executed.uncounted(rows)),
+    "num_counted_ops": per_counted_fire(
+        lambda forward, rows: sum([forward.executed.told[row].flops is not None for row in rows])
+    ),
     "dispatched_rows": lambda forward: forward.executed.in_fires,
 }
 """How each column of firings that tells of their operators is made, in order."""

@@ -33,6 +33,7 @@ NAMES_NOTHING = frozenset(
         told.ExceptionTraced,
         told.ForwardInterrupted,
         told.ForwardRaised,
+        told.LeftOut,
         told.StreamOpened,
         told.ThreadCalled,
     }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchlens.api import record, trace, wrapped
     from torchlens.errors import TorchLensError
     from torchlens.journals.ending import postmortem
-    from torchlens.journals.journal_view import load, open_journal
+    from torchlens.journals.journal_view import open_journal
     from torchlens.journals.reprojection import Reprojection, reproject
     from torchlens.options import CaptureOptions, JournalOptions, SaveOptions, stats_only, to_disk
     from torchlens.quantities import Bytes, Duration, Flops, Macs
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from torchlens.reading.failed import TraceCaptureError, TraceJournalError
     from torchlens.reading.recording import RecordedActivation, Recording
     from torchlens.reading.selection import Selection
+    from torchlens.tlspec.loading import load
+    from torchlens.tlspec.saving import save
     from torchlens.tracing.extraction import extract, pluck
     from torchlens.tracing.summarizing import summary
     from torchlens.travel.cursor import Cursor, time_travel
@@ -77,6 +79,7 @@ __all__ = [
     "regex",
     "report",
     "reproject",
+    "save",
     "selector_from_spec",
     "selector_to_spec",
     "stats_only",
@@ -128,7 +131,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "in_backward_pass": ("projections.backward_terms", "in_backward_pass"),
     "in_module": ("projections.selector", "in_module"),
     "label": ("projections.selector", "label"),
-    "load": ("torchlens.journals.journal_view", "load"),
+    "load": ("torchlens.tlspec.loading", "load"),
     "module": ("projections.selector", "module"),
     "open_journal": ("torchlens.journals.journal_view", "open_journal"),
     "options": ("torchlens.options", None),
@@ -140,6 +143,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "regex": ("projections.selector", "regex"),
     "report": ("torchlens.report", None),
     "reproject": ("torchlens.journals.reprojection", "reproject"),
+    "save": ("torchlens.tlspec.saving", "save"),
     "selector_from_spec": ("projections.portable", "selector_from_spec"),
     "selector_to_spec": ("projections.portable", "selector_to_spec"),
     "stats_only": ("torchlens.options", "stats_only"),

@@ -143,3 +143,13 @@ class CaptureSettled(Event):
     """The live capture has appended everything it had to say."""
 
     torch_restored: bool
+
+
+@event("left_out", version=1)
+class LeftOut(Event):
+    """What was told here is that a payload was kept which the artifact that this stream was saved to does not hold.
+
+    It has the number and the time of the event in whose place it stands, so that all others keep theirs.
+    """
+
+    event: str  # name of that event

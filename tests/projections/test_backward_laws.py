@@ -560,7 +560,7 @@ def test_any_change_to_a_pass_gives_records_or_a_coded_error(seed: int) -> None:
     with contextlib.suppress(TorchLensError):
         fingerprint(tables)
     with contextlib.suppress(TorchLensError):
-        cost_tree(tables.forward)
+        cost_tree(tables)
 
 
 def test_names_of_classes_that_labels_would_repeat_without_end_are_refused() -> None:

@@ -47,7 +47,7 @@ def below(tree: Tree, part: Part) -> list[Part]:
 def test_own_work_adds_up_to_the_whole_in_every_view(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
     forward = tables.forward
-    tree = cost_tree(forward, **view)
+    tree = cost_tree(tables, **view)
     root = tree.parts[0]
     assert added(part.own for part in tree.parts) == root.within
     assert root.own == Amounts()
@@ -70,7 +70,7 @@ def test_own_work_adds_up_to_the_whole_in_every_view(events: list[Event], view: 
 @settings(max_examples=100)
 @given(events=capture_streams(), view=VIEWS)
 def test_a_view_is_a_tree_of_so_many_levels_and_calls(events: list[Event], view: dict[str, Any]) -> None:
-    tree = cost_tree(tables_of(events).forward, **view)
+    tree = cost_tree(tables_of(events), **view)
     places = {part.part_id: place for place, part in enumerate(tree.parts)}
     assert len(places) == len(tree.parts), "each has an id of its own"
     for place, part in enumerate(tree.parts[1:], start=1):
@@ -94,8 +94,9 @@ def test_a_view_is_a_tree_of_so_many_levels_and_calls(events: list[Event], view:
 @settings(max_examples=60)
 @given(events=capture_streams())
 def test_a_call_has_the_work_of_the_ops_inside_it(events: list[Event]) -> None:
-    forward = tables_of(events).forward
-    parts = {part.part_id: part for part in cost_tree(forward, fold_repeats=False).parts}
+    tables = tables_of(events)
+    forward = tables.forward
+    parts = {part.part_id: part for part in cost_tree(tables, fold_repeats=False).parts}
     costs, charge = every_cost(forward, 0).of_rows(), charges(forward, 0)
     for call, label in enumerate(forward.call_labels):
         rows = [row for row in forward.rows_inside(call) if forward.is_op[row]]
@@ -112,8 +113,9 @@ def test_a_call_has_the_work_of_the_ops_inside_it(events: list[Event]) -> None:
 @settings(max_examples=60)
 @given(events=capture_streams())
 def test_folding_keeps_every_call_and_makes_none_differ(events: list[Event]) -> None:
-    forward = tables_of(events).forward
-    folded, apart = cost_tree(forward), cost_tree(forward, fold_repeats=False)
+    tables = tables_of(events)
+    forward = tables.forward
+    folded, apart = cost_tree(tables), cost_tree(tables, fold_repeats=False)
     for tree in (folded, apart):
         assert sum(part.folded for part in tree.parts if part.kind == "call") == max(0, len(forward.calls) - 1)
     assert folded.parts[0].within == apart.parts[0].within
@@ -126,7 +128,7 @@ def test_folding_keeps_every_call_and_makes_none_differ(events: list[Event]) -> 
 
 
 def test_a_stream_without_an_op_is_a_root() -> None:
-    tree = cost_tree(tables_of([*Made().events]).forward)
+    tree = cost_tree(tables_of([*Made().events]))
     assert [part.kind for part in tree.parts] == ["root"]
     assert (tree.is_counted, tree.is_measured) == (False, False)
 
@@ -152,7 +154,7 @@ def test_backward_work_is_its_ops_and_what_has_no_op_has_a_row_of_its_own() -> N
     passes.fire(weight)
     passes.close()
     tables = passes.tables()
-    tree = cost_tree(tables.forward)
+    tree = cost_tree(tables)
     assert tree.is_counted
     assert [part.role for part in tree.parts] == ["subtotal", "owner", "owner", "remainder"]
     assert [(part.part_id, part.kind, part.own.backward) for part in tree.parts] == [

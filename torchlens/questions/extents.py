@@ -52,7 +52,7 @@ class Seen(NamedTuple):
 def seen_in(extents: Extents, start: int = 0, stop: int | None = None) -> Iterator[Seen]:
     """Every tensor that an event of a capture tells of, of the events from ``start`` to before ``stop``."""
     forward, at = extents.forward, start
-    gradient = bisect_left([one.at for one in forward.backward.observed()], start)
+    gradient = -1  # of backward passes nothing is asked before one comes
     kept_arguments = forward.beside.arguments
     for run in forward.source.rows(start, forward.head if stop is None else min(stop, forward.head)):
         for row in run:
@@ -66,6 +66,8 @@ def seen_in(extents: Extents, start: int = 0, stop: int | None = None) -> Iterat
             elif kind in SINGLE:
                 yield of_value(extents, at, row[2], row[-1])
             elif kind == OBSERVED:
+                if gradient < 0:
+                    gradient = bisect_left([one.at for one in forward.backward.observed()], at)
                 yield Seen(at, "gradient", gradient, extents.of_gradient(gradient))
                 gradient += 1
             at += 1

@@ -392,7 +392,7 @@ class Search:
     def missed(self, seen: Seen | None) -> tuple[str, ...]:
         """Names of what comes before a tensor, or of all, and was not looked at, in order, each once."""
         names = dict.fromkeys(map(self.name, self.unexamined))
-        if self.forward.backward.fires:
+        if (seen is None or seen.kind == "gradient") and self.forward.backward.fires:
             names |= dict.fromkeys(self.firings_missed(None if seen is None else seen.at))
         return tuple(names)
 

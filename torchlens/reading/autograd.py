@@ -21,7 +21,7 @@ from torchlens.reading.backward_accessors import (
     GradientAccessor,
     has_pass,
 )
-from torchlens.reading.executed import DispatchedOpAccessor, operators_of
+from torchlens.reading.executed import DispatchedOpAccessor, operators_of, require_census, require_timings
 from torchlens.reading.explaining import Explanation, explain
 from torchlens.reading.lookup import listed
 from torchlens.reading.view import View
@@ -153,11 +153,15 @@ def why_none(op: Owner, bwd: int | None) -> tuple[str, str | None, int | None]:
     if op.read("is_orphan"):
         return f"{op.read('label')} is on an island, and of ops there no gradient is recorded", None, None
     tables = op.trace.tables
-    found = op.trace.table("explanations") if bwd is None else tables.explanations_of_pass(bwd - 1)
+    is_told = bwd is None or tables.has_diary or len(tables.backward_passes) == 1
+    found = tables.explanations if bwd is None or not is_told else tables.explanations_of_pass(bwd - 1)
     with over_events():
         row = found.context.place(op.row, is_param=False)
-        assert row is not None  # there is no gradient
-        return found.value("text", row), found.value("reason", row), found.value("pass_index", row)
+        if row is not None:
+            return found.value("text", row), found.value("reason", row), found.value("pass_index", row)
+    op.trace.require_kept("gradient", f"the gradient of {op.read('label')!r}")
+    assert not is_told  # there is no gradient
+    return f"of {op.read('label')} no gradient was kept in backward pass {bwd}", None, None
 
 
 class OpAutograd:
@@ -283,9 +287,12 @@ class TraceAutograd:
         """The operators that the dispatcher ran in backward passes, in order, of each pass of which they were told.
 
         Raises:
-            PayloadUnavailableError: ``aten_ops_not_recorded``, where there are passes and they were told of none.
+            PayloadUnavailableError: ``aten_ops_not_recorded``, where there are passes and they were told of none;
+                ``aten_ops_not_stored``, for a trace that was loaded from an artifact.
         """
         told = self.trace.table("backward_passes").column("has_census")
+        if any(told):
+            require_census(self.trace)
         return operators_of(self.trace, 0, None) if len(told) and not any(told) else DispatchedOpAccessor(self.trace)
 
     @property
@@ -332,8 +339,10 @@ class TraceAutograd:
         """How long each firing took, by call label, in order; None for one of which only the beginning was seen.
 
         Raises:
-            PayloadUnavailableError: ``grad_fn_fire_timing_unavailable``, once the trace is cleaned up.
+            PayloadUnavailableError: ``grad_fn_fire_timing_unavailable``, once the trace is cleaned up, and for one that
+                was loaded from an artifact.
         """
+        require_timings(self.trace)
         if self.trace.projector is None:
             raise PayloadUnavailableError(
                 code="grad_fn_fire_timing_unavailable",

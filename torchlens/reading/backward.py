@@ -15,7 +15,13 @@ from torchlens.errors import AmbiguousReadError
 from torchlens.printable import amount, printable
 from torchlens.quantities import Bytes, Duration, Flops
 from torchlens.reading.backward_accessors import GradFnCallAccessor
-from torchlens.reading.executed import BackwardFlopsAttribution, DispatchedOpAccessor, attribution_of, operators_of
+from torchlens.reading.executed import (
+    BackwardFlopsAttribution,
+    DispatchedOpAccessor,
+    attribution_of,
+    operators_of,
+    require_timings,
+)
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.locations import FuncCallLocation, location_of
 from torchlens.reading.statistics import Statistics, statistics_of_gradient
@@ -122,9 +128,10 @@ class BackwardPass(Record):
 
         Raises:
             PayloadUnavailableError: ``aten_ops_not_recorded``, where they were not told: the capture was not made with
-                ``backward_ready=True``, or nothing announced the pass.
+                ``backward_ready=True``, or nothing announced the pass; ``aten_ops_not_stored``, for a trace that was
+                loaded from an artifact.
         """
-        return operators_of(self.trace, self.row, self.read("dispatched_rows"))
+        return operators_of(self.trace, self.row, lambda: self.read("dispatched_rows"))
 
     @property
     def flops_attribution(self) -> BackwardFlopsAttribution | None:
@@ -198,7 +205,7 @@ class GradFn(Record):
                 label=self.label,
                 count=self.num_calls,
             )
-        return self.calls[0].backward_duration if self.num_calls else None
+        return made_duration(self.read("backward_duration"))
 
     @property
     def calls(self) -> GradFnCallAccessor[GradFnCall]:
@@ -241,7 +248,6 @@ class GradFnCall(Record):
     ordinal_in_pass = Field[int]("Position among the firings of its pass.")
     backward_pass_index = Field[int]("Number of the pass it fired in.")
     is_saved = Field[bool]("Whether a gradient was kept at it.")
-    backward_duration = Field[Duration | None]("Its time, with what it called; None where it was not timed.", Duration)
     timestamp = Field[float | None]("When it began, in seconds since the epoch; None where that is not known.")
     flops = Field[Flops | None](
         "FLOPs of the operators that ran in it, those of which there is a count; None where its pass is not counted.",
@@ -257,6 +263,16 @@ class GradFnCall(Record):
         return self.call_index
 
     @property
+    def backward_duration(self) -> Duration | None:
+        """Its time, with what it called; None where it was not timed.
+
+        Raises:
+            PayloadUnavailableError: ``grad_fn_fire_timing_unavailable``, for a trace that was loaded from an artifact.
+        """
+        require_timings(self.trace)
+        return made_duration(self.read("backward_duration"))
+
+    @property
     def grad_fn(self) -> GradFn:
         """The node."""
         return GradFn(self.trace, self.read("grad_fn_row"))
@@ -269,7 +285,7 @@ class GradFnCall(Record):
     @property
     def aten_ops(self) -> DispatchedOpAccessor:
         """The operators that ran in it; refused as those of its pass."""
-        return operators_of(self.trace, self.read("pass_row"), self.read("dispatched_rows"))
+        return operators_of(self.trace, self.read("pass_row"), lambda: self.read("dispatched_rows"))
 
     @property
     def grad_outputs(self) -> tuple[Any, ...] | None:
@@ -357,6 +373,10 @@ class GradientRecord(Record):
         measured = ", statistics kept" if self.read("has_stored_stats") else ", not kept"
         kept = "" if self.read("is_saved") else measured
         return printable(f"<{type(self).__name__} {of}, {self.read('shape')} {self.read('dtype')}{kept}>")
+
+
+def made_duration(seconds: float | None) -> Duration | None:
+    return None if seconds is None else Duration(seconds)
 
 
 def measured_at(call: GradFnCall, column: str) -> tuple[Statistics | None, ...] | None:

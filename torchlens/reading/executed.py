@@ -7,7 +7,7 @@ None means that there is no count, and never that nothing was done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -129,16 +129,45 @@ class DispatchedOpAccessor(Accessor[DispatchedOp]):
         return type(self)(self.trace, [row for row in self.rows if (flops[row] is not None) is is_counted])
 
 
-def operators_of(trace: View, number: int, rows: Sequence[int] | None) -> DispatchedOpAccessor:
-    """Some operators of a pass, from 0; None for all there are.
+def operators_of(trace: View, number: int, rows: Callable[[], Sequence[int]] | None) -> DispatchedOpAccessor:
+    """Some operators of a pass, from 0, by what tells their rows; None for all there are.
 
     Raises:
-        PayloadUnavailableError: ``aten_ops_not_recorded``, where no census was taken of it.
+        PayloadUnavailableError: ``aten_ops_not_recorded``, where no census was taken of it; ``aten_ops_not_stored``.
     """
     passes = trace.table("backward_passes")
     if not passes.value("has_census", number):
         refuse(trace, number)
-    return DispatchedOpAccessor(trace, rows)
+    require_census(trace)
+    return DispatchedOpAccessor(trace, None if rows is None else rows())
+
+
+def require_census(trace: View) -> None:
+    """Refuse the operators of a trace that was loaded from an artifact, which holds what is counted of them.
+
+    Raises:
+        PayloadUnavailableError: ``aten_ops_not_stored``.
+    """
+    if trace.artifact is not None:
+        raise PayloadUnavailableError(
+            code="aten_ops_not_stored",
+            problem="an artifact holds no list of the operators that backward passes ran, only what they add up to",
+            remedy="read .flops_attribution; or capture with journal=, which keeps each operator",
+        )
+
+
+def require_timings(trace: View) -> None:
+    """Refuse the time of each firing of a trace that was loaded from an artifact, which holds what they add up to.
+
+    Raises:
+        PayloadUnavailableError: ``grad_fn_fire_timing_unavailable``.
+    """
+    if trace.artifact is not None:
+        raise PayloadUnavailableError(
+            code="grad_fn_fire_timing_unavailable",
+            problem="an artifact holds no time of each firing, only what they add up to by node, module and pass",
+            remedy="read .total_backward_duration of the node; or capture with journal=, which keeps each time",
+        )
 
 
 def refuse(trace: View, number: int) -> NoReturn:
@@ -251,11 +280,10 @@ class BackwardFlopsAttribution:
 
     def flops_by_op(self) -> dict[str, Flops]:
         """FLOPs by label of the op of the forward whose nodes executed them; of ops with a counted call alone."""
-        calls, table = self.trace.table("grad_fn_calls"), self.trace.table("dispatched_ops")
-        flops, rows = table.column("flops"), calls.column("dispatched_rows")
+        counted = self.trace.table("grad_fn_calls").column("num_counted_ops")
         made: dict[str, int] = {}
         for place, row in zip(self.read("call_rows"), self.rows, strict=True):
-            if row.op_label is not None and any(flops[one] is not None for one in rows[place]):
+            if row.op_label is not None and counted[place]:
                 made[row.op_label] = made.get(row.op_label, 0) + row.flops
         return {label: Flops(count) for label, count in made.items()}
 

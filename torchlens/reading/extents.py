@@ -13,7 +13,7 @@ from typing import Any, Final
 from projections.errors import over_events
 from projections.forward import Forward
 from projections.graph import IDENTITY, OUTPUT
-from projections.retention import plain_ref
+from projections.retention import Figures, plain_ref
 from torchlens.reading.view import View, if_there, no_torch
 
 __all__ = ["Extents"]
@@ -90,6 +90,10 @@ class Extents:
     def of_kept(self, kept: Any) -> Any:
         """Of an argument or a gradient that was kept beside a call."""
         return if_there(lambda: self.measuring.extent_of(self.view.kept(kept)))
+
+    def of_cell(self, figures: Any) -> Any:
+        """Of statistics that were kept, as a table has them."""
+        return self.of_figures(None if figures is None else Figures(*figures))
 
     def of_figures(self, figures: Any) -> Any:
         """Of statistics that were kept."""

@@ -147,7 +147,6 @@ INSIDE: Final = frozenset(dir(View)) - {"events", "opened"} | frozenset(
 """Names of a trace that are for other parts of the package, and in no ``dir``."""
 
 HINTS: Final = {
-    "save": "trace.journal.copy_to(path) writes it to a journal, which tl.load(path) reads",
     "nodes": "trace.ops holds the calls",
     "activations": "trace.ops[label].out is one",
 }
@@ -746,6 +745,66 @@ class Trace(View):
 
         self.require_open()
         return first_nonfinite(self, kind)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        level: str = "portable",
+        include_outs: bool | None = None,
+        include_grads: bool | None = None,
+        include_saved_args: bool | None = None,
+        include_rng_states: bool | None = None,
+        include_weights: bool | None = None,
+        include_activations: bool | None = None,
+        include_source: bool | None = None,
+        overwrite: bool = False,
+        strict: bool = True,
+    ) -> None:
+        """Save it as an artifact: a directory that ``tl.load(path)`` reads in any process, without the model's code.
+
+        Args:
+            path: Where nothing is yet, such as ``"run.tlspec"``.
+            level: What is kept beside the records: ``"portable"`` activations and gradients; ``"audit"`` no tensor;
+                ``"executable_with_callables"`` also what calls were given and the states of random generators, as far
+                as the capture kept them; ``"runnable"`` what it takes to run the forward again.
+            include_outs: Keep activations. None here and below is as the level has it.
+            include_grads: Keep gradients.
+            include_saved_args: Keep what calls were given (``save_arg_values``).
+            include_rng_states: Keep the states of random generators.
+            include_weights: Keep the parameters and buffers of the model, as the capture had them.
+            include_activations: At level ``"runnable"``, keep activations beside what it needs.
+            include_source: Keep the text of the model's functions, which source lines and names of variables are read
+                from.
+            overwrite: Replace an artifact that stands there.
+            strict: Refuse where a payload that is to be kept has no bytes; else leave it out with a warning.
+
+        Raises:
+            ConfigurationError: ``artifact_save_level_invalid``, ``save_payload_level_conflict``,
+                ``option_value_invalid``.
+            ArtifactError: ``bundle_save_failed``, when something stands there, or the disk refuses.
+            PayloadUnavailableError: ``payload_without_bytes``.
+            JournalError: ``payload_lost``, ``payload_damaged``, of a trace that was read from a journal.
+
+        Example:
+            >>> import torch, torchlens as tl
+            >>> trace = tl.trace(torch.nn.Linear(2, 3), torch.ones(1, 2))
+            >>> trace.save("linear.tlspec")
+            >>> tl.load("linear.tlspec").ops.labels
+            ('input_1', 'linear_1_1', 'output_1')
+        """
+        from torchlens.tlspec.saving import write_artifact  # for cost
+
+        include = {
+            "include_outs": include_outs,
+            "include_grads": include_grads,
+            "include_saved_args": include_saved_args,
+            "include_rng_states": include_rng_states,
+            "include_weights": include_weights,
+            "include_activations": include_activations,
+            "include_source": include_source,
+        }
+        write_artifact(self, path, level, include, overwrite=overwrite, strict=strict)
 
     def summary(
         self,

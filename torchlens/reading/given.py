@@ -29,8 +29,13 @@ def kept_arguments(trace: View, call: int, told: int) -> tuple[list[Any], dict[s
         trace: Where it is.
         call: The event of the call.
         told: The event that tells what was kept; negative for none, which gives None.
+
+    Raises:
+        PayloadUnavailableError: ``payload_unavailable``, where it was kept, and the artifact leaves it out.
     """
     if told < 0:
+        if trace.has_option("save_arg_values"):
+            trace.require_kept("argument", "what this call was given")
         return None
     with over_events():
         event = trace.event(call)

@@ -1,15 +1,18 @@
 """NaN and infinities among the kept gradients, for ``trace.health.gradients``.
 
-Reads  what was kept of the gradients that came, or the statistics taken of them (extents.py), each once.
+Reads  the records of gradients and of firings, and what was kept of each gradient (extents.py), once.
 Rule   the first is the first that came, in the order in which the engine ran.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 
+from journal.events import KeptTensor
+from projections.errors import over_events
 from projections.graph import NOWHERE
 from torchlens.printable import amount, printable
 from torchlens.reading.extents import Extents
@@ -73,42 +76,75 @@ class GradientFinding:
             yield "none kept"
 
 
+class Came(NamedTuple):
+    """A gradient that came and was kept, or measured in its place."""
+
+    label: str
+    pass_index: int
+    op: int  # the op row that it is of; NOWHERE for others
+    kept: KeptTensor | None
+    figures: tuple[Any, ...] | None
+
+
 def nonfinite_gradients_of(view: View) -> GradientFinding:
     """Every kept gradient, or its statistics, is looked at, one after the other."""
-    extents, forward = Extents(view), view.tables.forward
-    autograd = forward.autograd
-    owners = owners_of(view)
+    extents = Extents(view)
     found: list[NonfiniteGradient] = []
     checked = unchecked = 0
-    for gradient, payload in enumerate(autograd.payloads):
-        if payload is None and gradient not in autograd.figures:
-            continue
-        extent = extents.of_gradient(gradient)
+    for label, number, op, kept, figures in came(view):
+        extent = extents.of_cell(figures) if kept is None else extents.of_kept(kept)
         if extent is None:  # not to be had any more, or not to be looked at
             unchecked += 1
             continue
         checked += 1
         if extent.num_nonfinite:
-            label, op = owners.get(gradient) or (firing_label(view, gradient), NOWHERE)
-            number = autograd.gradient_fact(gradient, 1) + 1
             found.append(NonfiniteGradient(label, number, place_in_model(view, op), extent.num_nan, extent.num_inf))
     verdict = "found" if found else "checked_and_clean" if checked else "not_checked"
     return GradientFinding(verdict, checked, unchecked, tuple(found))
 
 
-def owners_of(view: View) -> dict[int, tuple[str, int]]:
-    """By observed gradient, whose it is, the first of several: op label or address of the parameter, and the op row."""
-    made: dict[int, tuple[str, int]] = {}
-    owned = view.tables.forward.gradients.owned
-    for each, label in zip(owned, view.table("gradients").column("owner"), strict=True):
-        made.setdefault(each.gradient, (label, each.op))
+def came(view: View) -> list[Came]:
+    """Every gradient that was kept or measured, in the order in which they came, each once."""
+    with over_events():
+        found = {**at_firings(view), **with_owners(view)}
+        return [found[place] for place in sorted(found)]
+
+
+Place: TypeAlias = "tuple[int, int, int, int]"
+"""Event of the firing, or of what came at none; whether it left its node; node; place there."""
+
+
+def with_owners(view: View) -> dict[Place, Came]:
+    """Those of ops and parameters; of several whose it is, under the name of the first."""
+    table = view.table("gradients")
+    calls = view.table("grad_fn_calls").column("event")
+    names = ("owner", "backward_pass_index", "op_row", "payload_ref", "shape", "dtype", "figures", "has_stored_stats")
+    columns = [table.column(name) for name in (*names, "call_row", "grad_fn_row", "slot", "event")]
+    made: dict[Place, Came] = {}
+    for owner, number, op, ref, shape, dtype, figures, measured, call, node, slot, event in zip(*columns, strict=True):
+        if ref is not None or measured:
+            at = event if call == NOWHERE else calls[call]
+            made.setdefault(
+                (at, 0, node, slot), Came(owner, number, op, None if ref is None else (ref, shape, dtype), figures)
+            )
     return made
 
 
-def firing_label(view: View, gradient: int) -> str:
-    """Where a gradient came that is no op's and no parameter's; the label of the node where that did not fire."""
-    autograd = view.tables.forward.autograd
-    fire = autograd.fire_of[gradient]
-    if fire == NOWHERE:
-        return str(autograd.labels[autograd.rows[autograd.gradient_fact(gradient, 0)]])
-    return autograd.call_label(fire)
+def at_firings(view: View) -> dict[Place, Came]:
+    """Those that came to a node that fired, or left one."""
+    table = view.table("grad_fn_calls")
+    labels, passes, nodes, events = (
+        table.column(name) for name in ("call_label", "backward_pass_index", "grad_fn_row", "event")
+    )
+    made: dict[Place, Came] = {}
+    for left, side in enumerate(("grad_outputs", "grad_inputs")):
+        refs, likes, figures = (table.column(f"{side}{part}") for part in ("", "_like", "_figures"))
+        for row, (kept, measured) in enumerate(zip(refs, figures, strict=True)):
+            for slot in range(max(len(kept or ()), len(measured or ()))):
+                ref = kept[slot] if kept is not None and slot < len(kept) else None
+                cell = measured[slot] if measured is not None and slot < len(measured) else None
+                if ref is not None or cell is not None:
+                    shape, dtype = likes[row][slot][:2] if ref is not None else ((), "")
+                    one = Came(labels[row], passes[row], NOWHERE, None if ref is None else (ref, shape, dtype), cell)
+                    made[events[row], left, nodes[row], slot] = one
+    return made

@@ -390,9 +390,16 @@ class Op(Record):
     def func_rng_states(self) -> dict[str, Any]:
         """States of torch's generators before the call, by device, as ``torch.set_rng_state`` takes them: all of them
         where the capture was asked to keep them, else that of the one it drew from; empty where it drew nothing.
-        That of a generator which the call was given stands under ``generator``."""
+        That of a generator which the call was given stands under ``generator``.
+
+        Raises:
+            PayloadUnavailableError: ``payload_unavailable``, where the artifact leaves such states out.
+        """
+        states = self.read("rng_states")
+        if not states and self.is_compute_op:
+            self.trace.require_kept("generator", f"the state of generators before {self.label!r}")
         with over_events():
-            return {device: self.trace.bytes_tensor(number) for device, number in self.read("rng_states")}
+            return {device: self.trace.bytes_tensor(number) for device, number in states}
 
     @property
     def out_versions_by_child(self) -> dict[str, Any]:

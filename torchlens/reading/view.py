@@ -16,6 +16,7 @@ from journal.errors import JournalError
 from journal.events import KeptTensor, Stamped, StreamId, StreamOpened, Trigger
 from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
+from projections.stripped import PayloadKind
 from projections.syntax import Syntax
 from torchlens import collector
 from torchlens.errors import (
@@ -110,6 +111,23 @@ class LiveBackwards(Protocol):
         ...
 
 
+class Stored(Protocol):
+    """The artifact that a trace was loaded from, as reading needs it."""
+
+    @property
+    def level(self) -> str:
+        """The level that it was saved at."""
+        ...
+
+    def keeps(self, kind: PayloadKind) -> bool:
+        """Whether it holds the payloads of a kind that the capture kept."""
+        ...
+
+    def placed(self, tensor: Any) -> Any:
+        """A tensor that was read from it, on the device that was asked for."""
+        ...
+
+
 class View(ABC):
     """A stream of a journal as tables, payloads and live tensors.
 
@@ -142,6 +160,7 @@ class View(ABC):
         self.handles = handles
         self.backwards: LiveBackwards | None = None  # set by the side that writes backward passes, until cleanup
         self.projector: Projector | None = projector or Projector(StreamSource(journal, stream))
+        self.artifact: Stored | None = None  # set by whoever loaded it from one
         self.indexed: tuple[CaptureTables, Index] | None = None
         self.is_journal_closed = False  # with that it was cleaned up
 
@@ -221,7 +240,8 @@ class View(ABC):
         if self.backwards is None:
             raise RunCapabilityUnavailableError(
                 code="run_capability_unavailable",
-                problem="this trace was read from a journal, and the autograd graph lived with the capturing process",
+                problem=f"this trace was read from {'a journal' if self.artifact is None else 'an artifact'}, and the"
+                " autograd graph lived with the capturing process",
                 remedy="capture the model again, and run the backward there",
             )
         return self.backwards
@@ -262,7 +282,8 @@ class View(ABC):
 
         Raises:
             PayloadUnavailableError: ``activation_not_saved``, when the capture kept neither; ``statistics_only``, when
-                it kept statistics in its place; ``activation_not_stored``, when its process held the tensor alone.
+                it kept statistics in its place; ``activation_not_stored``, when its process held the tensor alone;
+                ``payload_unavailable``, when the artifact that the trace was loaded from keeps no activations.
         """
         ops = self.table(table)
         overwritten: PayloadUnavailableError | None = None
@@ -278,6 +299,7 @@ class View(ABC):
         if ref is None and overwritten is None and ops.value("has_stored_stats", row):
             raise statistics_only(ops.value("label", row))
         if ref is None:
+            self.require_kept("activation", f"the activation of {ops.value('label', row)!r}")
             is_made = ops.value("transformed_payload_ref", row) is not None
             raise overwritten or not_saved(ops.value("label", row), is_made=is_made)
         try:
@@ -291,11 +313,13 @@ class View(ABC):
         """What ``save=`` made of an op row's activation before it was kept; None where it made nothing.
 
         Raises:
-            PayloadUnavailableError: ``activation_not_stored``, when the process that captured held the tensor alone.
+            PayloadUnavailableError: ``activation_not_stored``, when the process that captured held the tensor alone;
+                ``payload_unavailable``, as for the activation.
         """
         ops = self.table(table)
         ref = ops.value("transformed_payload_ref", row)
         if ref is None:
+            self.require_kept("transformed", f"what save= made of the activation of {ops.value('label', row)!r}")
             return None
         tensor = None if self.handles is None else self.handles.transformed(ops.value("value", row))
         if tensor is not None:
@@ -335,13 +359,14 @@ class View(ABC):
 
         Raises:
             PayloadUnavailableError: ``gradient_not_saved``, when it was not kept; ``gradient_not_stored``, when the
-                process that captured held it alone.
+                process that captured held it alone; ``payload_unavailable``, when the artifact keeps no gradients.
         """
         gradients = self.table("gradients")
         ref = gradients.value("payload_ref", row)
         if ref is None and gradients.value("has_stored_stats", row):
             raise statistics_only(f"the gradient of {gradients.value('owner', row)}")
         if ref is None:
+            self.require_kept("gradient", f"the gradient of {gradients.value('owner', row)!r}")
             raise PayloadUnavailableError(
                 code="gradient_not_saved",
                 problem=f"the gradient of {gradients.value('owner', row)} in backward pass "
@@ -380,13 +405,15 @@ class View(ABC):
             place: Which of its tensor arguments, from 0.
 
         Raises:
-            PayloadUnavailableError: ``arguments_not_saved``, when the capture was not asked to keep them.
+            PayloadUnavailableError: ``arguments_not_saved``, when the capture was not asked to keep them;
+                ``payload_unavailable``, when the artifact keeps none.
         """
         told = self.table(table).value("arguments_event", row)
         with over_events():
             kept = None if told < 0 else self.event(told).tensors[place]
         if kept is None:
             label = self.table(table).value("label", row)
+            self.require_kept("argument", f"what {label!r} was given")
             raise PayloadUnavailableError(
                 code="arguments_not_saved",
                 problem=f"what {label!r} was given was not kept",
@@ -413,7 +440,23 @@ class View(ABC):
             raise no_torch(exc) from exc
         with over_events():
             number, offset, strides = ref
-            return from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+            made = from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+        return made if self.artifact is None else self.artifact.placed(made)
+
+    def require_kept(self, kind: PayloadKind, what: str) -> None:
+        """Refuse what the artifact that the trace was loaded from holds none of, whether or not the capture did.
+
+        Raises:
+            PayloadUnavailableError: ``payload_unavailable``.
+        """
+        if self.artifact is not None and not self.artifact.keeps(kind):
+            raise PayloadUnavailableError(
+                code="payload_unavailable",
+                problem=f"{what} is not in this artifact, which was saved at level {self.artifact.level!r}",
+                remedy="save the capture at a level that keeps it, or with the include_ option for it",
+                level=self.artifact.level,
+                kind=kind,
+            )
 
 
 def if_there(read: Callable[[], T]) -> T | None:

@@ -251,7 +251,7 @@ def cost_tree(
             problem=f"fold_repeats is {fold_repeats!r}",
             remedy="give True or False",
         )
-    tree = parts_of(trace.tables.forward, top_k=top_k, max_depth=max_depth, fold_repeats=fold_repeats)
+    tree = parts_of(trace.tables, top_k=top_k, max_depth=max_depth, fold_repeats=fold_repeats)
     whole, fact = tree.parts[0].within, trace.tables.fact
     return CostTree(
         rows=tuple([row_of(tree, part) for part in tree.parts]),

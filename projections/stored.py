@@ -1,0 +1,279 @@
+"""Tables that were stored with a capture, read back: columns come from their bytes, when they are read.
+
+Reads  tables in canonical form (decoding.py), and the events of the forward that were stored beside them.
+Gives  ``CaptureTables`` like those that were stored; and, of such ones, what is stored.
+Rule   What an event tells is in a table already, so no column is made from events. What needs more than columns (names
+       that people type, the nearest op before another) folds the events of the forward when somebody asks.
+Rule   Backward passes have left their records and none of their events: what would need these is refused.
+Not    where the bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate, chain
+from typing import Any, Final, NoReturn
+
+from projections.build import CaptureTables, Islands, Projector
+from projections.columns import COLUMNS, IMPLIED, VERSIONS
+from projections.decoding import PackedTable
+from projections.encoding import EncodedTable, Encoder
+from projections.errors import PayloadUnavailableError, over_events
+from projections.fold import Source
+from projections.forward import Forward
+from projections.grad_fns import Across
+from projections.sequences import Ragged
+from projections.tables import Column, Maker, Table
+
+SESSION: Final[Mapping[str, frozenset[str]]] = {
+    "backward_passes": frozenset(("dispatched_rows",)),
+    "grad_fn_calls": frozenset(("dispatched_rows", "backward_duration")),
+}
+"""Columns that only a stream with its backward passes has: the operators that ran, and the time of each firing. What is
+counted and added up of these is in others."""
+
+ACCOUNTED: Final = ("unattributed_rows", "other_trace_rows")
+"""Of passes, the operators that are in the account of no firing: these are stored, and named one by one."""
+
+
+# What is stored ------------------------------------------------------------------------------------
+
+
+def stored(tables: CaptureTables, whole: CaptureTables) -> Iterator[EncodedTable]:
+    """The tables of a capture as an artifact holds them.
+
+    Args:
+        tables: Those without what is left out.
+        whole: Those of all of the capture: why something has no gradient is told of what had none.
+
+    Raises:
+        JournalError: ``records_too_large``.
+    """
+    encoder = Encoder(tables)
+    kept, renumbered = accounted(tables)
+    for table in tables.all.values():
+        if table.name == "explanations":
+            table = whole.explanations
+        if table.name == "dispatched_ops":
+            table = picked(table, kept)
+        elif table.name == "backward_passes" and len(table):
+            table = with_columns(table, {name: renumbered[name] for name in ACCOUNTED})
+        yield encoder.table(without(table, SESSION.get(table.name, frozenset())))
+
+
+def accounted(tables: CaptureTables) -> tuple[list[int], Mapping[str, Sequence[tuple[int, ...]]]]:
+    """The operators that are stored, and the columns of passes that name them, by their rows among these."""
+    passes = tables.backward_passes
+    columns = {name: passes.column(name) for name in ACCOUNTED} if len(passes) else {}
+    kept = sorted({row for column in columns.values() for rows in column for row in rows})
+    place = {row: number for number, row in enumerate(kept)}
+    return kept, {name: [tuple([place[row] for row in rows]) for rows in column] for name, column in columns.items()}
+
+
+def picked(table: Table[Any], rows: Sequence[int]) -> Table[Any]:
+    """Some rows of a table."""
+
+    def maker(name: str) -> Maker[Any]:
+        return lambda _: [table.value(name, row) for row in rows]
+
+    return Table(table.name, table.version, len(rows), {name: maker(name) for name in table.names}, None)
+
+
+def with_columns(table: Table[Any], columns: Mapping[str, Column]) -> Table[Any]:
+    """A table some of whose columns are others."""
+    return Table(
+        table.name, table.version, len(table), {name: read_from(table, columns, name) for name in table.names}, None
+    )
+
+
+def read_from(table: Table[Any], columns: Mapping[str, Column], name: str) -> Maker[Any]:
+    return lambda _: columns[name] if name in columns else table.column(name)
+
+
+def without(table: Table[Any], names: Iterable[str]) -> Table[Any]:
+    """A table without some columns; one without rows is without none."""
+    left_out = frozenset(names) if len(table) else frozenset[str]()
+    if not left_out:
+        return table
+    kept = {name: read_from(table, {}, name) for name in table.names if name not in left_out}
+    return Table(table.name, table.version, len(table), kept, None)
+
+
+# What is read --------------------------------------------------------------------------------------
+
+
+class StoredTable(Table[Any]):
+    """A table whose columns are read from their stored bytes.
+
+    Args:
+        packed: The table, its columns unread.
+        context: What is asked beside the columns.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, packed: PackedTable, context: Any = None) -> None:
+        name, rows, columns = packed.summary
+        implied = IMPLIED.get(name, frozenset())
+        makers: dict[str, Maker[Any]] = {}
+        for column in COLUMNS[name]:
+            if column in columns:
+                makers[column] = reader(packed, column)
+            elif column in implied:
+                makers[column] = self.implied(column)
+        super().__init__(name, VERSIONS[name], rows, makers, context)
+
+    def column(self, name: str) -> Column:
+        """A whole column. A name that no such table has is a ``KeyError``.
+
+        Raises:
+            PayloadUnavailableError: ``column_not_stored``.
+            EncodingError: ``encoding_malformed``.
+        """
+        if name not in self.makers and name in COLUMNS[self.name]:
+            raise PayloadUnavailableError(
+                code="column_not_stored",
+                problem=f"{name!r} of the {self.name.replace('_', ' ')} is known of a live or journaled capture alone",
+                remedy="capture with journal=, which keeps every event, and read it there",
+                table=self.name,
+                column=name,
+            )
+        return super().column(name)
+
+    def value(self, name: str, row: int) -> Any:
+        with over_events():  # a row that another column names may be none of this table
+            return super().value(name, row)
+
+    def implied(self, name: str) -> Maker[Any]:
+        """How a column is made that others tell: of the graph of autograd, the labels of nodes beside each."""
+        there, back = ("parent_rows", "child_rows") if name == "siblings" else ("child_rows", "parent_rows")
+        return lambda _: Across(self.column("label"), ragged(self.column(there)), ragged(self.column(back)))
+
+
+def reader(packed: PackedTable, name: str) -> Maker[Any]:
+    return lambda _: packed.column(name)
+
+
+def ragged(column: Column) -> Ragged[int]:
+    return Ragged(list(chain.from_iterable(column)), [0, *accumulate(map(len, column))])
+
+
+class StoredReasons:
+    """Where in the table of explanations something stands.
+
+    Args:
+        table: That table.
+    """
+
+    def __init__(self, packed: PackedTable) -> None:
+        self.packed: Final = packed
+
+    @cached_property
+    def places(self) -> Mapping[tuple[bool, int], int]:
+        kinds, rows = self.packed.column("kind"), self.packed.column("row")
+        return {(kind == "parameter", row): place for place, (kind, row) in enumerate(zip(kinds, rows, strict=True))}
+
+    def place(self, row: int, *, is_param: bool) -> int | None:
+        """Where an op row or a parameter is explained; None where it has a gradient."""
+        return self.places.get((is_param, row))
+
+
+class NoDiary:
+    """Stands for what backward passes told, where their events were not stored."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise diary_not_stored()
+
+    def __len__(self) -> int:
+        raise diary_not_stored()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise diary_not_stored()
+
+    def __getitem__(self, key: Any) -> Any:
+        raise diary_not_stored()
+
+
+OF_THE_DIARY: Final = (
+    *("backward", "autograd", "pairing", "inner_of", "containment", "gradients", "executed", "arrivals"),
+)
+"""What of a ``Forward`` is worked out from the events of backward passes."""
+
+
+def diary_not_stored() -> PayloadUnavailableError:
+    return PayloadUnavailableError(
+        code="diary_not_stored",
+        problem="this needs the events of backward passes, and an artifact holds what followed from them alone",
+        remedy="ask the live trace, or capture with journal=, which keeps them, and ask tl.load(journal)",
+    )
+
+
+class StoredTables(CaptureTables):
+    """The tables of a capture as they were stored.
+
+    Args:
+        tables: Each by name, packed.
+        projector: Folds the stored events, which are those of the forward.
+    """
+
+    has_diary = False
+
+    def __init__(self, tables: Mapping[str, PackedTable], projector: Projector) -> None:
+        self.packed: Final = tables
+        self.projector: Final = projector
+        self.head = projector.source.head()
+        self.last_explained = None
+        for name, packed in tables.items():
+            setattr(self, name, StoredTable(packed, StoredReasons(packed) if name == "explanations" else None))
+
+    @cached_property
+    def folded(self) -> CaptureTables:
+        """The tables of the forward alone, folded from its events."""
+        return self.projector.tables()
+
+    @cached_property
+    def without_diary(self) -> Forward:
+        forward = self.folded.forward
+        if self.backward_passes.count:
+            forward.__dict__.update(dict.fromkeys(OF_THE_DIARY, NoDiary()))
+        return forward
+
+    @property
+    def forward(self) -> Forward:
+        """What the tables of the forward are computed from, folded when first asked for; refuses what would need the
+        events of backward passes."""
+        return self.without_diary
+
+    def require_writable(self) -> None:
+        """They are as large as they were stored."""
+
+    @cached_property
+    def islands(self) -> Islands:
+        return Islands(self, self.folded.orphans)
+
+    def explained(self, only: int | None) -> Table[Any]:
+        """Why what has no gradient has none, of all backward passes; of one alone where it is the only one."""
+        if only is not None and self.backward_passes.count != 1:
+            raise diary_not_stored()
+        return self.explanations
+
+
+class StoredProjector(Projector):
+    """The tables of a stored capture, and the moments of its forward.
+
+    Args:
+        tables: Each by name, packed.
+        source: The stored events.
+    """
+
+    def __init__(self, tables: Mapping[str, PackedTable], source: Source) -> None:
+        super().__init__(source)
+        self.stored: Final = StoredTables(tables, Projector(source))
+        self.built = self.stored
+
+    def tables(self, at: int | None = None) -> CaptureTables:
+        """The stored tables; of fewer events than there are, what folding these gives."""
+        if at is None or at >= self.stored.head:
+            return self.stored
+        return super().tables(at)

@@ -1,0 +1,170 @@
+"""An artifact or a journal, opened as a trace: ``tl.load``.
+
+Reads  the manifest first; then the files that it tells of, each against its digest.
+Gives  a ``Trace`` whose tables are the stored columns, decoded when they are read.
+Rule   Nothing that is read is run: no class of the model is looked for, and no code is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+import xxhash
+
+from projections.columns import COLUMNS
+from projections.decoding import PackedTable, unpack_table
+from projections.errors import over_events
+from projections.stored import StoredProjector
+from projections.stripped import PayloadKind
+from torchlens import collector
+from torchlens.errors import ConfigurationError
+from torchlens.journals import journal_view
+from torchlens.reading.facade import Trace
+from torchlens.reading.source import StreamSource
+from torchlens.tlspec.artifact_journal import STREAM, ArtifactJournal
+from torchlens.tlspec.blobs import Blobs
+from torchlens.tlspec.errors import integrity_refused, load_failed
+from torchlens.tlspec.folder import Folder
+from torchlens.tlspec.levels import kinds_of
+from torchlens.tlspec.manifest import Manifest
+from torchlens.tlspec.saving import EVENTS, RECORDS
+from torchlens.tlspec.staging import MANIFEST, standing_at
+
+__all__ = ["load"]
+
+SUFFIX: Final = ".tlspec"
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    capture: int | str | None = None,
+    lazy: bool | None = None,
+    map_location: Any = None,
+) -> Trace:
+    """The trace of an artifact, or of a capture in a journal.
+
+    Args:
+        path: Directory that ``trace.save`` made, or directory of a journal.
+        capture: Of a journal, number of the capture, from the end if negative, or its name; None for the only one.
+        lazy: Of an artifact, read each tensor when it is first asked for, not all of them now.
+        map_location: Of an artifact, the device that tensors are put on, such as ``"cuda"``; None is the CPU.
+
+    Raises:
+        ConfigurationError: ``load_option_not_applicable``, for an option of the other kind.
+        ArtifactError: What is wrong with an artifact.
+        JournalError: ``journal_holds_none``; ``journal_holds_many``, when there are several captures and none was
+            chosen; ``capture_unknown``, ``capture_ambiguous``.
+    """
+    if not is_artifact(path):
+        given = [name for name, value in (("lazy", lazy), ("map_location", map_location)) if value is not None]
+        if given:
+            raise not_applicable(given[0], "a journal, whose tensors are read when they are asked for, on the CPU")
+        return journal_view.load(path, capture=capture)
+    if capture is not None:
+        raise not_applicable("capture", "an artifact, which holds one capture")
+    return load_artifact(path, lazy=bool(lazy), map_location=map_location)
+
+
+def is_artifact(path: str | os.PathLike[str]) -> bool:
+    """Whether an artifact stands at a path, or should."""
+    place = Path(os.path.abspath(path))
+    if (place / "data.mdb").exists():
+        return False
+    return (standing_at(place) / MANIFEST).exists() or place.suffix == SUFFIX
+
+
+def not_applicable(option: str, what: str) -> ConfigurationError:
+    return ConfigurationError(
+        code="load_option_not_applicable",
+        problem=f"{option}= was given for {what}",
+        remedy="leave it out",
+        argument=option,
+    )
+
+
+def load_artifact(path: str | os.PathLike[str], *, lazy: bool, map_location: Any) -> Trace:
+    with collector.paused(), Folder(path) as folder:
+        manifest = Manifest.read(folder)
+        events, records = (read_file(folder, manifest, name) for name in (EVENTS, RECORDS))
+        tables = tables_of(folder.path, manifest, records)
+        blobs = Blobs(folder, manifest.body_index, manifest.files, lazy=lazy)
+    try:
+        with over_events():
+            journal = ArtifactJournal(events, blobs)
+    except BaseException:
+        blobs.close()
+        raise
+    made = Trace(journal, STREAM)
+    made.projector = StoredProjector(tables, StreamSource(journal, STREAM))
+    made.artifact = Artifact(folder.path, manifest, blobs, map_location)
+    return made
+
+
+class Artifact:
+    """What a trace was loaded from.
+
+    Attributes:
+        path: Where it was.
+        manifest: What it says of itself.
+        device: The device that tensors are put on; None for the CPU.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, blobs: Blobs, device: Any) -> None:
+        self.path: Final = path
+        self.manifest: Final = manifest
+        self.blobs: Final = blobs
+        self.device: Final = device
+
+    @property
+    def level(self) -> str:
+        """The level that it was saved at."""
+        return self.manifest.level
+
+    def keeps(self, kind: PayloadKind) -> bool:
+        """Whether it holds the payloads of a kind that the capture kept."""
+        return kind in kinds_of(self.manifest.options)
+
+    def placed(self, tensor: Any) -> Any:
+        """A tensor that was read from it, on the device that was asked for."""
+        return tensor if self.device is None else tensor.to(self.device)
+
+
+def read_file(folder: Folder, manifest: Manifest, name: str) -> bytes:
+    """A file of an artifact, held against its digest."""
+    told = manifest.file(name)
+    if told is None:
+        raise integrity_refused(folder.path, f"{name} is not among its files")
+    try:
+        data = folder.read(name, told.nbytes)
+    except FileNotFoundError as exc:
+        raise load_failed(folder.path, f"{name} is missing") from exc
+    if len(data) != told.nbytes or xxhash.xxh3_128_hexdigest(data) != told.digest:
+        raise integrity_refused(folder.path, f"{name} does not match its digest")
+    return data
+
+
+def tables_of(path: Path, manifest: Manifest, data: bytes) -> Mapping[str, PackedTable]:
+    """The tables of an artifact, packed: those that there are of a capture, each as the manifest tells it."""
+    found: dict[str, PackedTable] = {}
+    unpacker = msgpack.Unpacker(None, max_buffer_size=max(1, len(data)), max_bin_len=len(data))
+    unpacker.feed(data)
+    while unpacker.tell() < len(data):
+        try:
+            stored = unpacker.unpack()
+        except (ValueError, TypeError, msgpack.UnpackException) as exc:
+            raise integrity_refused(path, f"its records are no tables ({type(exc).__name__})") from exc
+        if not isinstance(stored, bytes):
+            raise integrity_refused(path, "its records are no tables")
+        table = unpack_table(stored)
+        found[table.summary.name] = table
+    told = {one.name: (one.rows, one.digest) for one in manifest.tables}
+    if told != {name: (table.summary.num_rows, table.summary.digest().hex()) for name, table in found.items()}:
+        raise integrity_refused(path, "its records are not those that its manifest tells")
+    if found.keys() != COLUMNS.keys() or found["capture"].summary.num_rows != 1:
+        raise integrity_refused(path, "its records are not those of one capture")
+    return found

@@ -1,0 +1,255 @@
+"""A trace saved as an artifact: its records, the events of its forward, and the payloads that its level keeps.
+
+Reads  the tables of a trace, its events, and payload bytes from its journal or, live, from what lends them.
+Gives  a ``.tlspec`` directory: payload files, ``events.msgpack``, ``records.msgpack``, ``manifest.json``.
+Rule   What the level leaves out is taken out of the events first, and the records are those of such events: an artifact
+       never says of a payload that it is there when it is not.
+Rule   Of equal captures the same bytes are written. Nothing here reads a clock.
+Not    how files come to their place whole (staging.py), or how they are read (loading.py).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from journal.errors import JournalError
+from journal.events import CaptureSettled, Row
+from journal.wire import Located
+from journal.writing import write_all_at
+from projections import CaptureTables, Projector, Source
+from projections.canonical import fingerprint_of
+from projections.encoding import EncodedTable, packed
+from projections.errors import over_events
+from projections.stored import stored
+from projections.stripped import Stripped, named_by
+from torchlens import collector
+from torchlens.errors import PayloadUnavailableError, TorchLensWarning
+from torchlens.options import require_switch, unavailable
+from torchlens.reading.view import View, require_trace
+from torchlens.tlspec import blobs
+from torchlens.tlspec.artifact_journal import packed_events
+from torchlens.tlspec.levels import Kept, kept_at
+from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
+from torchlens.tlspec.naming import Name, names_of
+from torchlens.tlspec.staging import Staging
+from torchlens.version import VERSION
+
+EVENTS: Final = "events.msgpack"
+RECORDS: Final = "records.msgpack"
+
+WITHOUT_BYTES: Final = ("payload_without_bytes", "payload_lost", "payload_damaged")
+"""Why a payload cannot be saved."""
+
+MOST_NAMED: Final = 6
+"""Payloads that a warning names."""
+
+
+def save(obj: Any, path: str | os.PathLike[str], **options: Any) -> None:
+    """Save a trace as an artifact: ``trace.save(path, **options)``.
+
+    Args:
+        obj: A trace.
+        path: Where nothing is yet, such as ``"run.tlspec"``.
+        options: As for ``Trace.save``.
+
+    Raises:
+        ConfigurationError: ``save_type_invalid``, for what is no trace.
+        TorchLensError: What ``Trace.save`` raises.
+    """
+    require_trace(obj, "save_type_invalid", "an artifact")
+    obj.save(path, **options)
+
+
+def write_artifact(
+    view: View,
+    path: str | os.PathLike[str],
+    level: str,
+    include: Mapping[str, bool | None],
+    *,
+    overwrite: bool,
+    strict: bool,
+) -> None:
+    """See ``Trace.save``."""
+    kept = kept_at(level, include)
+    require_switch("overwrite", overwrite)
+    require_switch("strict", strict)
+    if kept.level == "runnable":
+        raise unavailable("level", "runnable")
+    if kept.has_weights:
+        raise unavailable("include_weights")
+    with collector.paused(), over_events(), Staging(path, overwrite=overwrite) as staging:
+        saved = Saved(view, kept)
+        written = blobs.write(staging.folder, saved.blobs(strict=strict))
+        files = list(written.files)
+        for name, data in ((EVENTS, saved.events(written.body_index)), (RECORDS, saved.records())):
+            write_file(staging.folder / name, data)
+            files.append(StoredFile.of(name, data))
+        manifest = saved.manifest(files, written.body_index)
+        manifest.write(staging.folder)
+        staging.publish()
+
+
+def write_file(path: os.PathLike[str], data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        write_all_at(file, data, 0)
+    finally:
+        os.close(file)
+
+
+def end_of_forward(source: Source) -> int:
+    """Number of events up to and with that by which the capture settled; all, where it has not."""
+    at = 0
+    for run in source.rows(0, source.head()):
+        for row in run:
+            at += 1
+            if row[0] == CaptureSettled.type_id:
+                return at
+    return at
+
+
+class Saved:
+    """What is saved of a trace.
+
+    Args:
+        view: The trace.
+        kept: What of it is kept.
+    """
+
+    def __init__(self, view: View, kept: Kept) -> None:
+        self.view: Final = view
+        self.kept: Final = kept
+        whole = view.tables
+        assert view.projector is not None  # its tables are there
+        source, head = view.projector.source, whole.head
+        self.source: Source = source
+        self.tables: CaptureTables = whole
+        if self.leaves_out_some(source, head):
+            self.source = Stripped(source, kept.left_out)
+            self.tables = Projector(self.source).tables(head)
+        self.rows: Final[list[Row]] = [row for run in self.source.rows(0, end_of_forward(source)) for row in run]
+        self.encoded: Final[list[EncodedTable]] = list(stored(self.tables, whole))
+        self.names: Final[Mapping[int, Name]] = names_of(self.tables, enumerate(self.rows))
+
+    def leaves_out_some(self, source: Source, head: int) -> bool:
+        """Whether a payload of the capture is left out: else its records are what they are."""
+        left_out = self.kept.left_out
+        return any(what in left_out for run in source.rows(0, head) for row in run for what, _ in named_by(row))
+
+    # -- payloads
+
+    def blobs(self, *, strict: bool) -> Iterator[blobs.Blob]:
+        """Each payload that has bytes, in the order of their numbers.
+
+        Raises:
+            PayloadUnavailableError: ``payload_without_bytes``.
+            JournalError: ``payload_lost``, ``payload_damaged``.
+        """
+        left_out: list[str] = []
+        for number, (kind, name, dtype, shape) in sorted(self.names.items()):
+            data = self.bytes_of(number, name, strict=strict)
+            if data is None:
+                left_out.append(name)
+            else:
+                yield blobs.Blob(number=number, kind=kind, name=name, dtype=dtype, shape=shape, data=data)
+        if left_out:
+            warnings.warn(not_saved(left_out), stacklevel=2)
+
+    def bytes_of(self, number: int, name: str, *, strict: bool) -> Any | None:
+        """The bytes of a payload; None where it has none, unless that is refused."""
+        try:
+            return payload_of(self.view, number, name)
+        except (JournalError, PayloadUnavailableError) as exc:
+            if strict or exc.code not in WITHOUT_BYTES:
+                raise
+            return None
+
+    # -- files
+
+    def events(self, body_index: Sequence[StoredPayload]) -> bytes:
+        places = [Located(one.number, 0, 0, one.nbytes, bytes.fromhex(one.digest)) for one in body_index]
+        return packed_events(self.rows, places, 1 + max(self.names, default=-1))
+
+    def records(self) -> bytes:
+        pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+        return b"".join([pack(packed(table)) for table in self.encoded])
+
+    def manifest(self, files: Sequence[StoredFile], body_index: tuple[StoredPayload, ...]) -> Manifest:
+        environment = dict(self.tables.fact("environment"))
+        summaries = [table.summary for table in self.encoded]
+        return Manifest(
+            level=self.kept.level,
+            options=self.kept.options,
+            versions={
+                "package": VERSION,
+                "torch": environment.get("torch", ""),
+                "python": environment.get("python", platform.python_version()),
+            },
+            tables=tuple(
+                StoredTable(
+                    name=one.name,
+                    rows=one.num_rows,
+                    version=self.tables.table(one.name).version,
+                    digest=one.digest().hex(),
+                )
+                for one in summaries
+            ),
+            files=tuple(files),
+            body_index=body_index,
+            fingerprint=fingerprint_of(summaries),
+            backward_summary=backward_summary(self.tables),
+        )
+
+
+def payload_of(view: View, number: int, name: str) -> Any:
+    """The bytes of a payload, from the journal, or from the process that holds its tensor."""
+    try:
+        return view.journal.payload(view.stream, number)
+    except JournalError as exc:
+        if exc.code != "payload_not_stored":
+            raise
+    lender = getattr(view.journal, "lenders", {}).get(view.stream)
+    data = None if lender is None else lender.lend(number)
+    if data is None:
+        raise PayloadUnavailableError(
+            code="payload_without_bytes",
+            problem=f"{name} has no bytes to save: it is sparse, nested or quantised, or its memory was written since",
+            remedy="pass strict=False to save all but such; capture with journal= to have what is written later copied",
+            payload=number,
+        )
+    return data
+
+
+def not_saved(names: Sequence[str]) -> TorchLensWarning:
+    others = f" and {len(names) - MOST_NAMED} others" if len(names) > MOST_NAMED else ""
+    return TorchLensWarning(
+        code="payloads_left_out",
+        problem=f"without bytes, and so not in the artifact: {', '.join(names[:MOST_NAMED])}{others}",
+        remedy="the records are all there; read these tensors in the process that captured",
+        names=tuple(names),
+    )
+
+
+def backward_summary(tables: CaptureTables) -> Mapping[str, Any] | None:
+    """What a manifest tells of backward passes; None where there were none."""
+    fact, passes = tables.fact, tables.backward_passes
+    if not len(passes):
+        return None
+    return {
+        "num_backward_passes": fact("num_backward_passes"),
+        "num_failed_backward_passes": fact("num_failed_backward_passes"),
+        "triggers": list(passes.column("trigger")),
+        "statuses": list(passes.column("status")),
+        "num_grad_fns": fact("num_grad_fns"),
+        "num_grad_fn_calls": fact("num_grad_fn_calls"),
+        "num_saved_gradients": sum(map(bool, tables.gradients.column("is_saved"))),
+        "saved_gradient_memory": fact("saved_gradient_memory"),
+        "executed_flops": fact("executed_flops"),
+        "executed_evidence": fact("executed_evidence"),
+    }
