@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CHROMIUM := $(VENV)/.chromium
 TORCH := torch==2.13.0
 
 # Models are built from configs with random weights; nothing may be fetched while tests run.
@@ -31,8 +32,13 @@ $(STAMP): pyproject.toml Makefile
 demo: $(STAMP)  ## trace a small GPT-2 into demo/, check the capture, read it back in another process
 	$(BIN)/python tools/demo.py
 
-test: lint types  ## everything CI holds: lint, types, all tests
+test: lint types $(CHROMIUM)  ## everything CI holds: lint, types, all tests
 	$(BIN)/pytest
+
+# For tests/browser; tried once, and where it cannot be had these tests are skipped by name.
+$(CHROMIUM): | $(STAMP)
+	@tools/chromium.sh || true
+	@touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
