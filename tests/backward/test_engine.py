@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -308,12 +309,14 @@ def test_a_disarmed_trace_hears_of_nothing_and_refuses() -> None:
 
 
 def test_torch_has_its_function_back_when_the_last_trace_is_gone() -> None:
+    gc.collect()  # what other tests dropped and still hung together
     first, second = traced(), traced()
     assert torch.autograd._engine_run_backward is not ENGINE  # type: ignore[attr-defined]
     assert torch.autograd.graph._engine_run_backward is not ENGINE
     first.cleanup()
     assert torch.autograd.graph._engine_run_backward is not ENGINE
     del second  # without a cleanup
+    gc.collect()
     assert torch.autograd.graph._engine_run_backward is ENGINE
     assert torch.autograd._engine_run_backward is ENGINE  # type: ignore[attr-defined]
 

@@ -308,3 +308,21 @@ def test_the_changes_of_all_events_together_make_the_records(real: Callable[[], 
 def test_the_same_of_made_up_captures(events: list[Event]) -> None:
     with over(events) as cursor:
         changes_make_the_records(cursor)
+
+
+def test_a_module_that_is_called_before_one_that_stands_above_it_is_told_by_its_name() -> None:
+    """What is called stands first, so its row moves up when it is entered."""
+
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.BatchNorm1d(2)
+            self.second = nn.BatchNorm1d(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(x + self.first.running_mean)
+
+    trace = tl.trace(Late().eval(), torch.ones(2, 2))
+    with tl.time_travel(trace) as cursor:
+        changes_make_the_records(cursor)
+    trace.cleanup()

@@ -31,6 +31,7 @@ __all__ = ["Change", "Changes", "changes"]
 How: TypeAlias = Literal["came", "went", "changed"]
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "modules": ("module_number",),
     "grad_fns": ("grad_fn_object_id",),
     "gradients": ("owner", "event"),
     "explanations": ("subject",),
