@@ -11,7 +11,12 @@ from hypothesis import HealthCheck, settings
 from journal import Journal, LmdbJournal, MemoryJournal
 
 # A law may use one journal for all its examples: each takes a stream of its own.
-settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile(
+    "project", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+settings.register_profile(
+    "thorough", settings.get_profile("project"), max_examples=500
+)  # --hypothesis-profile=thorough
 settings.load_profile("project")
 
 

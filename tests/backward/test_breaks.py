@@ -83,7 +83,7 @@ def test_an_interrupt_at_any_moment_leaves_a_pass_that_is_closed_once_and_a_trac
         trace.check_metadata_invariants()
         if not interrupting.came:
             break
-        at += 3
+        at += 7
     assert seen >= {1, 2}
 
 

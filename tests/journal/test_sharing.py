@@ -50,7 +50,7 @@ def written(path: Path) -> LmdbJournal:
 
 # Interrupts -------------------------------------------------------------------------------------------
 
-each_line = pytest.mark.parametrize("stride", [7])
+each_line = pytest.mark.parametrize("stride", [23])
 """Every so many lines are interrupted; 1, which takes minutes, is for changes of how a journal is opened or closed."""
 
 

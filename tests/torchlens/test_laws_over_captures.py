@@ -246,7 +246,7 @@ def test_a_capture_that_ended_in_any_way_is_at_every_event_what_folding_up_to_th
         projector = Projector(Held(rows, trace), spacing=spacing)
         projector.tables()
         assert len(projector.snapshots.heads) == len(rows) // spacing
-        for at in [*range(0, len(rows) + 1, 23), *range(len(rows), 0, -41)]:
+        for at in [*range(0, len(rows) + 1, 53), *range(len(rows), 0, -97)]:
             assert fingerprint(projector.at(at).tables) == fingerprint(Projector(Held(rows[:at], trace)).tables())
             assert projector.at(at).states() == folded(rows[:at])
 
