@@ -207,3 +207,34 @@ def arguments_text(args: Sequence[Any], tensors: Iterator[str]) -> str:
 def keywords_text(kwargs: Sequence[Any], tensors: Iterator[str]) -> str:
     """Keyword arguments in one line."""
     return ", ".join([f"{name}={shortened(text_of(template, tensors))}" for name, template in flat_kwargs(kwargs)])
+
+
+WHOLE: Final = frozenset(
+    (
+        *(tag.TUPLE, tag.LIST, tag.DICT, tag.SLICE, tag.SET, tag.SIZE, tag.RANGE, tag.COMPLEX),
+        *(tag.DTYPE, tag.DEVICE, tag.ELLIPSIS, tag.MEMORY_FORMAT, tag.LAYOUT, tag.BIG_INT, tag.GENERATOR),
+    )
+)
+"""Tags of templates that tell a value in full, once what is in them does."""
+
+
+def is_whole(template: Any) -> bool:
+    """Whether a template tells its value in full, so that a call can be given it again."""
+    waiting = [template]
+    while waiting:
+        parts = tagged(waiting.pop())
+        if not parts:
+            continue
+        kind = parts[0]
+        if kind == tag.OPAQUE and len(parts) == 3:
+            if not str(parts[1]).startswith("numpy.") or not parts[2]:
+                return False
+        elif kind == tag.NAMED and len(parts) > 2:
+            if not str(parts[1]).startswith("torch.return_types."):
+                return False
+            waiting += parts[3:]
+        elif kind in WHOLE:
+            waiting += parts[1:]
+        else:
+            return False
+    return True

@@ -227,6 +227,7 @@ def parameter_seen(
     _number: int,
     module: int | None,
     attribute: str | None,
+    _source: int | None,
     description: tuple[Any, ...],
 ) -> None:
     if module is None or attribute is None:

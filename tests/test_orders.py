@@ -59,6 +59,10 @@ FAR = 1 << 20
 ELSEWHERE: dict[type[Event], Any] = {
     told.ArgumentsKept: {"of": FAR},
     told.CallEscaped: {"operator": FAR},
+    told.ConstantKept: {"value": FAR},
+    told.ForwardWitnessed: {"outputs": ((FAR, None),)},
+    told.ValueTaken: {"inputs": (FAR,)},
+    told.WrittenUnseen: {"value": FAR},
     told.ForwardAborted: {"value": FAR},
     told.ForwardHalted: {"outputs": (FAR,)},
     told.GeneratorsKept: {"of": 0},

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from torchlens.above import tell_running as _tell_running
+
 if TYPE_CHECKING:
     from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
     from projections.nearby import followed_by, preceded_by
@@ -162,6 +164,9 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "without_op": ("projections.backward_terms", "without_op"),
     "wrapped": ("torchlens.api", "wrapped"),
 }
+
+
+_tell_running(lambda: importlib.import_module("torchlens.running"))
 
 
 def __getattr__(name: str) -> Any:

@@ -542,6 +542,11 @@ def is_uninitialized(tensor: Tensor) -> bool:
     return isinstance(tensor, LAZY)
 
 
+def is_transient_buffer(module: nn.Module, name: str) -> bool:
+    """Whether a module leaves one of its buffers out of its state dict."""
+    return name in getattr(module, "_non_persistent_buffers_set", ())
+
+
 def own_buffers(module: nn.Module) -> dict[str, Tensor | None]:
     return module._buffers
 

@@ -33,6 +33,7 @@ __all__ = [
     "JournalError",
     "LookupRefused",
     "NotYetKnown",
+    "PathDivergenceError",
     "PayloadUnavailableError",
     "RenderingError",
     "ReplayRefused",
@@ -42,6 +43,7 @@ __all__ = [
     "SelectionError",
     "SelectorTypeError",
     "SiteAmbiguityError",
+    "StateBindingError",
     "TorchLensError",
     "TorchLensWarning",
     "TraceCleanedUpError",
@@ -101,7 +103,15 @@ class BackwardRefused(TorchLensError, RuntimeError):
 
 
 class RunCapabilityUnavailableError(TorchLensError, RuntimeError):
-    """What was asked for runs the model or its graph, and this trace was read from a journal."""
+    """What was asked for runs the model or its graph, or its recorded calls, and this trace cannot."""
+
+
+class PathDivergenceError(TorchLensError, ValueError):
+    """What was given to a run, or what came about in it, contradicts the recorded path."""
+
+
+class StateBindingError(TorchLensError, ValueError):
+    """A state cannot be given to the recorded parameters and buffers."""
 
 
 class ReplayRefused(TorchLensError, RuntimeError):

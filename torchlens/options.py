@@ -42,11 +42,6 @@ def unavailable(argument: str, value: str | None = None) -> ConfigurationError:
     )
 
 
-def _later(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value is not None and value is not False:
-        raise unavailable(attribute.name)
-
-
 @attrs.define(frozen=True, slots=True)
 class StatisticsOnly:
     """A request for statistics in place of payloads; made by ``stats_only``.
@@ -372,7 +367,8 @@ class CaptureOptions:
         backward_ready: Refuse the capture where no backward could follow, notice every run of the autograd engine,
             also one that comes past torch's Python functions, and have every operator of the others told
             (``BackwardPass.aten_ops``). None is False; False itself contradicts ``save_grads``.
-        replayable: Refused until replay is available.
+        replayable: Tell what ``trace.run`` needs to run the recorded calls without the model's code: what Python took
+            out of tensors, the elements of what no call makes, and digests of what went in and came out.
     """
 
     random_seed: int | None = attrs.field(default=None, validator=_seed)
@@ -390,7 +386,7 @@ class CaptureOptions:
     optimizer: Any = attrs.field(default=None, validator=_optimizer)
     save_grads: Any = attrs.field(default=None, validator=_gradients)
     backward_ready: bool | None = attrs.field(default=None, validator=attrs.validators.optional(_switch))
-    replayable: bool = attrs.field(default=False, validator=_later)
+    replayable: bool = attrs.field(default=False, validator=_switch)
 
     def __attrs_post_init__(self) -> None:
         keeps = keeps_gradients(self.save_grads)

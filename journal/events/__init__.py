@@ -82,6 +82,7 @@ from journal.events.forward import (
     TransformKept,
     ValueReread,
 )
+from journal.events.running import ConstantKept, ForwardWitnessed, ValueTaken, WrittenUnseen
 from journal.events.statistics import Figures, GradientStatisticsTaken, StatisticsTaken
 from journal.events.witness import (
     CallEscaped,
@@ -116,6 +117,7 @@ __all__ = [
     "ClassDescribed",
     "ClosedBy",
     "CodeSeen",
+    "ConstantKept",
     "ConstantSeen",
     "Description",
     "Edge",
@@ -129,6 +131,7 @@ __all__ = [
     "ForwardRaised",
     "ForwardReturned",
     "ForwardStarted",
+    "ForwardWitnessed",
     "Frame",
     "FunctionSeen",
     "GeneratorsKept",
@@ -182,5 +185,7 @@ __all__ = [
     "Value",
     "ValueOverwritten",
     "ValueReread",
+    "ValueTaken",
+    "WrittenUnseen",
     "event_class",
 ]

@@ -89,6 +89,7 @@ class ParameterSeen(Event):
     number: int
     module: int | None  # the unregistered module that holds it
     attribute: str | None
+    source: Value | None  # the value that it was made of during the forward, whose memory it has
     description: Plain  # as a row of ModelDescribed.parameters, its address ""
 
 

@@ -235,6 +235,7 @@ class Made:
                 number=len(self.parameters),
                 module=None if module is None else self.modules.index(module),
                 attribute=None if module is None else name,
+                source=None,
                 description=("", shape, "float32", "cpu", True, 4 * math.prod(shape), ()),
             )
         )

@@ -44,6 +44,15 @@ class DescribedModel:
         return ((row[0], row[5]) for row in rows)
 
     @property
+    def transient_buffers(self) -> frozenset[int]:
+        """Numbers of the buffers that no state dict of the model holds."""
+        return frozenset(
+            number
+            for number, (owner, name) in enumerate(self.buffer_names)
+            if compat.is_transient_buffer(self.modules[owner], name)
+        )
+
+    @property
     def buffer_addresses(self) -> Iterator[str]:
         """Address of each buffer."""
         rows: Any = self.event.buffers

@@ -468,8 +468,16 @@ class Recorder:
         number = len(self._params)
         self.adopt_parameter(parameter, number)
         row = parameter_row("", parameter, ())
-        self.note(ParameterSeen(number=number, module=module, attribute=attribute, description=row))
         source = self._parameter_sources.get(id(parameter))
+        self.note(
+            ParameterSeen(
+                number=number,
+                module=module,
+                attribute=attribute,
+                source=None if source is None else Value(source[1]),
+                description=row,
+            )
+        )
         if source is not None:  # its readers hang on what it was made of
             storage = self._param_storages[number] = self._storage_number(source[1])
             if storage is not None:
@@ -1217,7 +1225,7 @@ class Recorder:
         site = self.sites.at(_getframe(2))
         self._append((BRANCH, monotonic_ns(), value, result, site, self.call))
 
-    def escaping(self, tensor: Any) -> None:
+    def escaping(self, tensor: Any, name: str) -> None:
         """Whoever gets the memory may write it at any time: from now on what shares it is copied when it is kept."""
         if not self.paused and _get_ident() == self.thread and isinstance(tensor, Tensor):
             with compat.NoTorchFunction():

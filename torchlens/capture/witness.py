@@ -231,9 +231,9 @@ class WitnessRecorder(Recorder):
         with self._our_work():
             Recorder.asked_truth(self, tensor, result)
 
-    def escaping(self, tensor: Any) -> None:
+    def escaping(self, tensor: Any, name: str) -> None:
         with self._our_work():
-            Recorder.escaping(self, tensor)
+            Recorder.escaping(self, tensor, name)
 
     def data_replaced(self, tensor: Any, source: Any) -> None:
         with self._our_work():

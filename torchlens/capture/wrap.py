@@ -42,8 +42,8 @@ class Listener(Protocol):
     def asked_truth(self, tensor: Any, result: bool) -> None:
         """Python asked a tensor for its truth."""
 
-    def escaping(self, tensor: Any) -> None:
-        """The memory of a tensor is about to be handed out."""
+    def escaping(self, tensor: Any, name: str) -> None:
+        """The memory of a tensor is about to be handed out, by the method or property of this name."""
 
     def data_replaced(self, tensor: Any, source: Any) -> None:
         """``tensor.data = source`` was executed."""
@@ -294,7 +294,7 @@ def _property(name: str, known: Callable[[Function], Function]) -> property:
         if listener is None:
             described.__set__(self, value)
         elif name == "data":
-            listener.escaping(self)
+            listener.escaping(self, name)
             described.__set__(self, value)
             listener.data_replaced(self, value)
         else:
@@ -407,7 +407,7 @@ def _escape(name: str) -> Callable[..., Any]:
         listener = _listener
         if listener is None:
             return original(self, *args, **kwargs)
-        listener.escaping(self)
+        listener.escaping(self, name)
         return listener.unwatched(original, (self, *args), kwargs)
 
     OWN_CODE.add(call.__code__)

@@ -162,6 +162,7 @@ class View(ABC):
         self.projector: Projector | None = projector or Projector(StreamSource(journal, stream))
         self.artifact: Stored | None = None  # set by whoever loaded it from one
         self.indexed: tuple[CaptureTables, Index] | None = None
+        self.given_state: Mapping[str, Any] | None = None  # parameters and buffers for ``run``, by name
         self.is_journal_closed = False  # with that it was cleaned up
 
     # -- tables

@@ -282,6 +282,13 @@ def in_defaults(function: Callable[..., Any], kwargs: dict[str, Any], defaults: 
         torch.set_default_dtype(before)
 
 
+def defaults_of(call: Executed) -> Defaults:
+    """The default dtype and device under which a call that names none would give what was recorded."""
+    found = (DTYPE_BY_WORD[output.dtype] for output in call.outputs)
+    numbers = [dtype.to_real() for dtype in found if dtype.is_floating_point or dtype.is_complex]
+    return Defaults(numbers[0] if numbers else None, call.outputs[0].device if call.outputs else None)
+
+
 def is_plain(tensor: Tensor) -> bool:
     """Whether a tensor is nothing but elements in strided memory."""
     return type(tensor) is Tensor and has_plain_memory(tensor)

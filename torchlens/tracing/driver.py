@@ -57,6 +57,12 @@ from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented,
 from torchlens.capture.places import calling, described_classes, described_function, frame_at, way_of
 from torchlens.capture.plan import Plan, request_failed, runs_code
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
+from torchlens.capture.replayable import (
+    ReplayableRecorder,
+    ReplayableThorough,
+    ReplayableThoroughWitness,
+    ReplayableWitness,
+)
 from torchlens.capture.saved import saved_for_backward
 from torchlens.capture.sweep import Sweep
 from torchlens.capture.template import encode, leaves, path_of
@@ -201,7 +207,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     keeper = _keeper(writer, request, on_disk=journal.path is not None)
     plan = Plan(request.save, described.names, described.buffer_addresses, LATER, request.stop)
     copies = Copies(writer.reserve, None if journal.path is None else writer.store)
-    recorder = _recorder(writer, keeper, plan, options, copies)
+    recorder = _recorder(writer, keeper, plan, options, copies, described)
     if request.follows_every_run:
         recorder.most_nodes = sys.maxsize  # asked for explicitly: every node is looked at
     handles = Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions, copies.held)
@@ -353,25 +359,42 @@ def _change(how: SaveOptions) -> Callable[[Tensor], Any] | None:
     return change
 
 
-def _recorder(writer: StreamWriter, keeper: Keeper, plan: Plan, options: CaptureOptions, copies: Copies) -> Recorder:
+def _recorder(
+    writer: StreamWriter,
+    keeper: Keeper,
+    plan: Plan,
+    options: CaptureOptions,
+    copies: Copies,
+    described: DescribedModel,
+) -> Recorder:
     """The plain recorder, unless the request asks for what costs more."""
-    given = (next(_numbers), writer, keeper, plan, compat.sequence_number())
-    flight = writer.chunk_size == 1
     witnesses = options.verify_capture or options.raise_on_nan is not False
     keeps = options.save_arg_values or options.save_rng_states
-    seen: dict[str, Any] = {
-        "verify": options.verify_capture,
-        "forbidden": {False: None, True: "nonfinite", "nan": "nan"}[options.raise_on_nan],
-    }
-    kept: dict[str, Any] = {
-        "copies": copies if options.save_arg_values else None,
-        "generators": options.save_rng_states,
-    }
-    if witnesses and keeps:
-        return ThoroughWitness(*given, flight=flight, **seen, **kept)
+    asked: dict[str, Any] = {"flight": writer.chunk_size == 1}
     if witnesses:
-        return WitnessRecorder(*given, flight=flight, **seen)
-    return ThoroughRecorder(*given, flight=flight, **kept) if keeps else Recorder(*given, flight=flight)
+        asked["verify"] = options.verify_capture
+        asked["forbidden"] = {False: None, True: "nonfinite", "nan": "nan"}[options.raise_on_nan]
+    if keeps:
+        asked["copies"] = copies if options.save_arg_values else None
+        asked["generators"] = options.save_rng_states
+    if options.replayable:
+        asked["constants"] = copies
+        asked["transient"] = described.transient_buffers
+    kind: Callable[..., Recorder] = RECORDERS[options.replayable, keeps, witnesses]
+    return kind(next(_numbers), writer, keeper, plan, compat.sequence_number(), **asked)
+
+
+RECORDERS: Final = {
+    (False, False, False): Recorder,
+    (False, True, False): ThoroughRecorder,
+    (False, False, True): WitnessRecorder,
+    (False, True, True): ThoroughWitness,
+    (True, False, False): ReplayableRecorder,
+    (True, True, False): ReplayableThorough,
+    (True, False, True): ReplayableWitness,
+    (True, True, True): ReplayableThoroughWitness,
+}
+"""What listens, by whether the capture is to be run again, keeps what calls were given, and looks at operators."""
 
 
 def _stepped(optimizer: Any, parameters: list[Tensor]) -> OptimizerGiven:

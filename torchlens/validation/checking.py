@@ -21,9 +21,9 @@ from projections.memory import Executed
 from torchlens import compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.errors import ReplayRefused
-from torchlens.replay.replaying import Defaults, Remade, Replay, is_plain
+from torchlens.replay.replaying import Defaults, Remade, Replay, defaults_of, is_plain
 from torchlens.replay.restoring import cells_of
-from torchlens.tensors import DTYPE_BY_WORD, DTYPE_WORD
+from torchlens.tensors import DTYPE_WORD
 from torchlens.validation import excuses, kernels
 from torchlens.validation.findings import Check, Outcome
 from torchlens.validation.perturbing import others
@@ -288,13 +288,6 @@ VERDICTS: Final[dict[str, Outcome]] = {
     "nothing_else_is_safe": "skipped",
 }
 """How a perturbation with this reason ended; with any other one it is excused."""
-
-
-def defaults_of(call: Executed) -> Defaults:
-    """The default dtype and device under which a call that names none would give what was recorded."""
-    found = (DTYPE_BY_WORD[output.dtype] for output in call.outputs)
-    numbers = [dtype.to_real() for dtype in found if dtype.is_floating_point or dtype.is_complex]
-    return Defaults(numbers[0] if numbers else None, call.outputs[0].device if call.outputs else None)
 
 
 def is_nan(tensor: Tensor) -> bool:

@@ -20,12 +20,14 @@ from journal.events import (
     CallEscaped,
     CallSiteSeen,
     CodeSeen,
+    ConstantKept,
     ConstantSeen,
     Event,
     ForwardAborted,
     ForwardHalted,
     ForwardReturned,
     ForwardStarted,
+    ForwardWitnessed,
     FunctionSeen,
     GeneratorsKept,
     InputSeen,
@@ -48,6 +50,8 @@ from journal.events import (
     TransformKept,
     ValueOverwritten,
     ValueReread,
+    ValueTaken,
+    WrittenUnseen,
 )
 from torchlens.testing.checking.refusing import require
 
@@ -73,7 +77,8 @@ class ForwardOrder:
                 self.counts.update(module=len(modules), parameter=len(parameters), buffer=len(buffers))
             case ModuleSeen(number=number):
                 self.give("module", number)
-            case ParameterSeen(number=number):
+            case ParameterSeen(number=number, source=source):
+                self.read([source])
                 self.give("parameter", number)
             case FunctionSeen(number=number):
                 self.give("function", number)
@@ -116,7 +121,7 @@ class ForwardOrder:
                 self.read(outputs)
             case ModuleRaised(call=call):
                 self.leave(call)
-            case OpStarted() | OpRaised():
+            case OpStarted() | OpRaised() | ValueTaken():
                 self.call(event)
             case OpExecuted(first=first, outputs=outputs, writers=writers, written=written):
                 self.call(event)
@@ -155,10 +160,18 @@ class ForwardOrder:
                 self.have("module call", call)
             case PayloadKept() | StatisticsTaken() | TransformKept() | ValueOverwritten():
                 self.read([event.value])
+            case ConstantKept(value=value) | WrittenUnseen(value=value):
+                self.read([value])
+            case ForwardWitnessed(parameters=parameters, buffers=buffers):
+                self.read([value for value, _ in (*event.inputs, *event.outputs)])
+                for number, _ in (*parameters, *event.layouts):
+                    self.have("parameter", number)
+                for number, _ in buffers:
+                    self.have("buffer", number)
             case _:
                 pass
 
-    def call(self, event: OpStarted | OpRaised | OpExecuted) -> None:
+    def call(self, event: OpStarted | OpRaised | OpExecuted | ValueTaken) -> None:
         self.have("function", event.function)
         self.have("call site", event.site)
         self.have("module call", event.call)

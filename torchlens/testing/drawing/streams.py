@@ -35,6 +35,7 @@ from journal.events import (
     CheckpointUnwitnessed,
     ClassDescribed,
     CodeSeen,
+    ConstantKept,
     ConstantSeen,
     Event,
     ExceptionTraced,
@@ -45,6 +46,7 @@ from journal.events import (
     ForwardRaised,
     ForwardReturned,
     ForwardStarted,
+    ForwardWitnessed,
     FunctionSeen,
     GeneratorsKept,
     GradientKept,
@@ -72,6 +74,8 @@ from journal.events import (
     Unwitnessed,
     ValueOverwritten,
     ValueReread,
+    ValueTaken,
+    WrittenUnseen,
 )
 from journal.events.base import At, Plain, Value
 from journal.events.template import HOLE, TUPLE
@@ -151,6 +155,7 @@ class Building:
     num_operators: int = 0
     keeps: bool = False  # arguments and generator states are kept
     checkpoints: bool = False  # it enters some
+    replayable: bool = False  # what a run needs is told
     num_tokens: int = 0
     open_tokens: list[int] = attrs.Factory(list)
     unwitnessed: set[Unwitnessed] = attrs.Factory(set)
@@ -319,8 +324,48 @@ class Building:
                     value=value, made_by=made_by, inside=inside, inputs=(), thread=None, description=description
                 )
             )
+            self.keep_constant(value)
             return value
         return self.pick(range(len(self.shapes)))
+
+    def keep_constant(self, value: int) -> None:
+        payload = self.payload() if self.replayable else None
+        if payload is not None:
+            self.add(ConstantKept(value=value, kept=(payload, (2, 3), "float32")))
+
+    def take(self) -> None:
+        """Python takes something out of a value, or its memory was written past torch."""
+        value = self.pick(range(len(self.shapes)))
+        if self.chance():
+            self.add(WrittenUnseen(value=value))
+        if self.functions:
+            is_number = self.chance()
+            self.add(
+                ValueTaken(
+                    function=self.pick(sorted(self.functions.values())),
+                    site=self.site(),
+                    call=self.stack[-1][1],
+                    args=(HOLE,),
+                    kwargs=(),
+                    inputs=(value,),
+                    result=self.pick((True, 3, 0.5)) if is_number else None,
+                    digest=None if is_number else self.pick((None, "0" * 32)),
+                )
+            )
+
+    def witness(self, outputs: Sequence[int]) -> None:
+        """What a run is held to."""
+        self.add(
+            ForwardWitnessed(
+                inputs=((0, self.pick((None, "1" * 32))),),
+                outputs=tuple((value, "2" * 32) for value in outputs),
+                containers=(((), "collections.OrderedDict"),) if self.chance() else (),
+                parameters=tuple((number, "3" * 32) for number in range(self.num_parameters)),
+                buffers=tuple((number, None) for number in range(len(self.buffers))),
+                generators=("python",) if self.chance() else (),
+                layouts=tuple((number, (1, 2)) for number in range(self.num_parameters)),
+            )
+        )
 
     def call(self) -> None:
         """One torch call, and the buffer it wrote."""
@@ -452,6 +497,8 @@ class Building:
         elif what == "branch":
             value = self.pick(range(len(self.shapes)))
             self.add(BranchTaken(value=value, result=self.chance(), site=self.site(), call=running))
+            if self.replayable:
+                self.take()
         elif what == "assign" and self.buffers:
             source = Value(self.pick(range(len(self.shapes))))
             self.write_buffer(self.pick(range(len(self.buffers))), "reassign", source)
@@ -551,6 +598,8 @@ class Building:
             result: Plain = HOLE if len(outputs) == 1 else (TUPLE, *(HOLE,) * len(outputs))
             paths = ((),) if len(outputs) == 1 else tuple((place,) for place in range(len(outputs)))
             self.add(ForwardReturned(result=result, outputs=outputs, paths=paths))
+            if self.replayable:
+                self.witness(outputs)
         elif ending == "halted":
             self.call()
             last = next(at for at in reversed(range(len(self.events))) if isinstance(self.events[at], OpExecuted))
@@ -641,7 +690,7 @@ def capture_streams(
         backward: True for captures that settle and go on with backward passes, False for none of these; by default
             some do.
     """
-    does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps", "checkpoints")}
+    does = {name: draw(st.booleans()) for name in ("announces", "verifies", "keeps", "checkpoints", "replayable")}
     building = Building(draw, **does, must_settle=backward is True)
     building.add(opened())
     asked = (("measure_autograd_memory", True),) if draw(st.booleans()) else ()
@@ -684,6 +733,8 @@ def payloads_named(event: Event) -> list[int]:
         return [] if event.payload is None else [event.payload[0]]
     if isinstance(event, ArgumentsKept):
         return [kept[0][0] for kept in event.tensors if kept is not None]
+    if isinstance(event, ConstantKept):
+        return [event.kept[0][0]]
     if isinstance(event, GeneratorsKept):
         return [number for _, number in event.states]
     place = DESCRIPTION.index("payload")

@@ -1,0 +1,241 @@
+"""``trace.run``, ``trace.readiness`` and ``trace.load_state_dict``."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from projections.errors import over_events
+from projections.program import BufferRead, Program
+from torchlens import compat
+from torchlens.capture.replayable import digest_of
+from torchlens.errors import ConfigurationError, RunCapabilityUnavailableError, TorchLensWarning
+from torchlens.generators import seeded
+from torchlens.options import unavailable
+from torchlens.reading.raw import raw_input
+from torchlens.reading.run_result import Diagnostic, Draws, NumericAttestation, Readiness, RunReport, RunResult
+from torchlens.reading.view import View
+from torchlens.running.containers import rebuilt
+from torchlens.running.contract import Bound, bound
+from torchlens.running.executing import Call, Execution, Heard, calls_of
+from torchlens.running.preflight import found_in, program_for, refusal
+from torchlens.running.state import State, bound_state, sources_of, state_of
+
+__all__ = ["load_state_dict", "readiness", "run"]
+
+
+class Prepared(NamedTuple):
+    """A capture that was looked at."""
+
+    head: int
+    program: Program
+    calls: dict[int, Call]
+    diagnostics: list[Diagnostic]
+
+
+_prepared: Final[weakref.WeakKeyDictionary[View, Prepared]] = weakref.WeakKeyDictionary()
+
+
+def prepared(view: View) -> Prepared:
+    """The program of a capture, looked up once."""
+    tables = view.tables
+    known = _prepared.get(view)
+    if known is None or known.head != tables.head:
+        with over_events():
+            program = program_for(view)
+            diagnostics = found_in(view, program)
+            calls = {} if diagnostics else calls_of(program)
+            known = _prepared[view] = Prepared(tables.head, program, calls, diagnostics)
+    return known
+
+
+def readiness(view: View) -> Readiness:
+    """Whether a trace can be run; see ``Trace.readiness``."""
+    diagnostics = tuple(prepared(view).diagnostics)
+    provider = "live" if view.handles is not None else "journal" if view.journal.path is not None else "artifact"
+    return Readiness("unavailable" if diagnostics else "ready", provider, sources_of(view), diagnostics)
+
+
+def load_state_dict(view: View, state_dict: Any) -> None:
+    """Give the runs of a trace their parameters and buffers; see ``Trace.load_state_dict``."""
+    view.given_state = None if state_dict is None else bound_state(view, state_dict)
+
+
+def run(
+    view: View,
+    model: Any,
+    inputs: Any,
+    input_kwargs: Mapping[str, Any] | None,
+    *,
+    seed: int | None,
+    draws: str,
+    strict: bool,
+    fast: bool,
+) -> RunResult:
+    """Run the recorded calls; see ``Trace.run``."""
+    if model is not None:
+        raise unavailable("model")
+    if draws not in get_args(Draws):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"draws={draws!r} is none of {', '.join(get_args(Draws))}",
+            remedy='pass "fresh", or "recorded" for the random numbers of the capture',
+            argument="draws",
+        )
+    ready = prepared(view)
+    if ready.diagnostics:
+        raise refused_by(ready.diagnostics)
+    program = ready.program
+    args, kwargs = arguments(view, inputs, input_kwargs)
+    with over_events():
+        given = bound(program, args, kwargs)
+        with seeded(seed):
+            state = state_of(view, program, generator(seed))
+            execution = Execution(
+                view,
+                program,
+                ready.calls,
+                inputs=given.tensors,
+                parameters=state.parameters,
+                buffers=state.buffers,
+                draws=draws,  # type: ignore[arg-type]  # looked at above
+                strict=strict,
+                heard=Heard(),
+            )
+            untouched = state_digests(program, state) if is_as_captured(program, given) else None
+            outputs = execution.run()
+        report = report_of(view, program, given, state, execution, outputs, seed, untouched)
+        if report.path_faithfulness == "diverged":
+            warn_diverged(report)
+        output = output_of(program, outputs)
+        words = view.tables.forward.words
+        written = {words.buffers[number].address: execution.buffers[number] for number in execution.buffers_written}
+    return RunResult(output, None, report, written)
+
+
+def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
+    """Why a trace cannot be run: that it was not captured for that, or what is in the way."""
+    if diagnostics[0].code != "not_replayable":
+        return refusal(diagnostics)
+    return RunCapabilityUnavailableError(
+        code="run_capability_unavailable",
+        problem="this trace cannot be run: the capture did not tell what that needs",
+        remedy="capture with capture=tl.CaptureOptions(replayable=True)",
+    )
+
+
+def generator(seed: int | None) -> torch.Generator:
+    """What random parameters are drawn from: of the seed, else of the ambient generator, which it moves."""
+    made = torch.Generator()
+    made.manual_seed(torch.initial_seed() & 0xFFFF_FFFF if seed is None else seed)
+    return made
+
+
+def arguments(view: View, inputs: Any, input_kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What the forward is given: what the caller gives, or what the capture was given, if that was kept.
+
+    Raises:
+        ConfigurationError: ``run_input_missing``, ``input_kwargs_type_invalid``.
+    """
+    from torchlens.tracing.request import arguments as split  # for cost: it brings the writing side
+
+    if inputs is not None or input_kwargs is not None:
+        return split(inputs, input_kwargs)
+    known = raw_input(view)
+    if known is None:
+        raise ConfigurationError(
+            code="run_input_missing",
+            problem="no inputs were given, and the capture's own were not kept",
+            remedy="pass inputs=, as the second argument of tl.trace",
+        )
+    return tuple(known.args), dict(known.kwargs)
+
+
+def is_as_captured(program: Program, given: Bound) -> bool:
+    """Whether a run is given, bit for bit, what the capture was given."""
+    witnessed = program.witnessed
+    if witnessed is None:
+        return False
+    return all(
+        digest is not None and value in given.originals and digest_of(given.originals[value]) == digest
+        for value, digest in witnessed.inputs.items()
+    )
+
+
+def state_digests(program: Program, state: State) -> bool:
+    """Whether parameters and buffers are, bit for bit, those that the capture began with."""
+    witnessed = program.witnessed
+    assert witnessed is not None  # asked before
+    parameters = all(
+        witnessed.parameters.get(number) == digest_of(tensor) for number, tensor in state.parameters.items()
+    )
+    read = {step.buffer for step in program.steps if isinstance(step, BufferRead) and step.version == 1}
+    return parameters and all(
+        number in state.buffers and witnessed.buffers.get(number) == digest_of(state.buffers[number]) for number in read
+    )
+
+
+def report_of(
+    view: View,
+    program: Program,
+    given: Bound,
+    state: State,
+    execution: Execution,
+    outputs: list[Tensor],
+    seed: int | None,
+    untouched: bool | None,
+) -> RunReport:
+    assert program.witnessed is not None  # preflight would have refused
+    assert program.returned is not None
+    faithfulness, divergence = execution.faithfulness, execution.divergence
+    if faithfulness == "verified" and program.witnessed.generators:
+        faithfulness = "unverifiable"
+    draws: Draws | None = execution.draws if execution.has_drawn else None
+    words = view.tables.forward.words
+    return RunReport(
+        path_faithfulness=faithfulness,
+        numeric_attestation=attestation(program, outputs, is_same=untouched is True and draws != "fresh"),
+        state_source=state.source,
+        seed=seed,
+        draws=draws,
+        num_checks=given.num_checks + execution.num_checks,
+        divergence=divergence,
+        buffers_written=tuple(words.buffers[number].address for number in execution.buffers_written),
+    )
+
+
+def attestation(program: Program, outputs: list[Tensor], *, is_same: bool) -> NumericAttestation:
+    assert program.witnessed is not None
+    assert program.returned is not None
+    if not is_same:
+        return "not_applicable"
+    known = [program.witnessed.outputs.get(value) for value in program.returned[1]]
+    if None in known:
+        return "not_present"
+    with compat.NoTorchFunction():
+        found = [digest_of(tensor) for tensor in outputs]
+    return "attested" if found == known else "numeric_attestation_failed"
+
+
+def output_of(program: Program, outputs: list[Tensor]) -> Any:
+    assert program.returned is not None
+    assert program.witnessed is not None
+    template, _, paths = program.returned
+    by_path = {tuple(path): tensor for path, tensor in zip(paths, outputs, strict=True)}
+    return rebuilt(template, by_path, program.witnessed.containers)
+
+
+def warn_diverged(report: RunReport) -> None:
+    warnings.warn(
+        TorchLensWarning(
+            code="run_path_diverged",
+            problem=f"the model would not have gone the recorded way with these inputs: {report.divergence}",
+            remedy="the result is that of the recorded path; capture the model anew, or pass strict=True to refuse",
+        ),
+        stacklevel=4,
+    )
