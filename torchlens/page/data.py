@@ -13,18 +13,17 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from projections import CaptureTables
 from projections.bounds import require_writable
-from projections.call_facts import CallFacts, call_facts
+from projections.call_facts import CallFacts
 from projections.errors import over_events
 from torchlens import collector
 from torchlens.errors import ConfigurationError
+from torchlens.page.ending import broken_call, ending, parents_of, stopped_at
 from torchlens.page.places import Places
 from torchlens.page.texts import LONGEST, Texts, too_large
 from torchlens.page.values import Statistics, Values, number_of
-from torchlens.printable import amount, cut, printable
+from torchlens.printable import amount, cut
 from torchlens.quantities import Bytes, Duration, Flops
-from torchlens.reading.calls_made import failure_of
 from torchlens.reading.view import View
 
 __all__ = ["VERSION", "page_data"]
@@ -115,7 +114,7 @@ class Page:
             "title": cut(fact("trace_label"), LONGEST),
             "model": cut(fact("model_class_qualname"), LONGEST),
             "status": fact("status"),
-            "ending": self.ending(len(ops["label"]) - 1 if self.broken is not None else self.stopped_at),
+            "ending": ending(self.view, self.tables, self.stopped_at if self.broken is None else len(self.tables.ops)),
             "facts": [[name, cut(text, LONGEST)] for name, text in self.facts() if text],
             "texts": self.texts.listed,
             "calls": calls,
@@ -186,16 +185,12 @@ class Page:
 
     def ops(self, num_calls: int) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
         column = self.tables.ops.column
-        kinds = [kind_of(one) for one in column("layer_type")]
         pseudo = [not is_op for is_op in column("is_compute_op")]
+        kinds = [kind if skip else "op" for kind, skip in zip(column("layer_type"), pseudo, strict=True)]
         times = [None if skip else number_of(time) for time, skip in zip(column("func_duration"), pseudo, strict=True)]
         flops = [None if skip else number_of(work) for work, skip in zip(column("flops_forward"), pseudo, strict=True)]
-        given = [
-            None if skip else ", ".join(filter(None, both))
-            for both, skip in zip(
-                zip(column("args_summary"), column("kwargs_summary"), strict=True), pseudo, strict=True
-            )
-        ]
+        arguments = zip(column("args_summary"), column("kwargs_summary"), pseudo, strict=True)
+        given = (None if skip else ", ".join(filter(None, (args, kwargs))) for args, kwargs, skip in arguments)
         made = {
             "label": self.text(column("label")),
             "kind": self.text(kinds),
@@ -324,23 +319,6 @@ class Page:
 
     # -- the whole
 
-    def ending(self, at: int | None) -> dict[str, Any] | None:
-        """How a capture ended that did not come to its end, and at which op; None of one that did."""
-        fact = self.tables.fact
-        if fact("status") == "complete":
-            return None
-        failure = failure_of(self.view)
-        where = None if failure is None else failure.said
-        if where is None and self.broken is not None:
-            where = f"in {self.broken.func_qualname}({self.broken.args})"
-        message = fact("halt_reason") or fact("error_message") or fact("nonfinite_reason")
-        return {
-            "kind": printable(fact("error_type") or fact("status")),
-            "message": None if message is None else cut(message, 4 * LONGEST),
-            "where": None if where is None else cut(where, 4 * LONGEST),
-            "op": at,
-        }
-
     def facts(self) -> Iterable[tuple[str, str]]:
         fact = self.tables.fact
         unknown = fact("compute_coverage")["unknown"]
@@ -348,11 +326,10 @@ class Page:
         yield "ops", f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}"
         yield "module calls", f"{fact('num_module_calls'):,} of {amount(fact('num_modules'), 'module')}"
         yield "parameters", f"{fact('num_params'):,}, {Bytes(fact('total_param_memory'))}"
+        yield "kept", fact("save_request")
         yield "activations", f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept"
-        yield (
-            "work",
-            f"{Flops(fact('total_flops_forward'))}" + (f"; of {amount(unknown, 'op')} not known" if unknown else ""),
-        )
+        untold = f"; of {amount(unknown, 'op')} not known" if unknown else ""
+        yield "work", f"{Flops(fact('total_flops_forward'))}{untold}"
         forward = fact("forward_duration")
         calls = f"{Duration(fact('func_calls_duration'))} in torch calls"
         yield "time", calls if forward is None else f"{calls}, {Duration(forward)} forward with recording"
@@ -379,10 +356,6 @@ class Page:
         return made
 
 
-def kind_of(layer_type: str) -> str:
-    return layer_type if layer_type in ("input", "output", "buffer") else "op"
-
-
 def numbers(cells: Iterable[Any]) -> list[int | float | None]:
     return [number_of(cell) for cell in cells]
 
@@ -397,37 +370,3 @@ def captured(wall_time_ns: int) -> str:
         return datetime.fromtimestamp(wall_time_ns / NANOSECONDS, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):  # a time that no clock has
         return ""
-
-
-def stopped_at(tables: CaptureTables) -> int | None:
-    """Row of the op that the forward was left at for its value, which is not finite; None where it was not so."""
-    stop = tables.fact("nonfinite_stop")
-    if stop is None:
-        return None
-    made = zip(tables.ops.column("event"), tables.ops.column("value"), strict=True)
-    return next((row for row, one in enumerate(made) if one == tuple(stop[:2])), None)
-
-
-def broken_call(tables: CaptureTables) -> CallFacts | None:
-    """The torch call that ended the forward, or in which its process ended, and that is no op; None where none did."""
-    fact = tables.fact
-    event = fact("raised_event")
-    if event is None and fact("nonfinite_stop") is not None:  # of an op that is on an island
-        event = fact("nonfinite_stop")[0]
-    if event is None and fact("status") in ("unfinished", "interrupted") and fact("calls_in_progress"):
-        event = fact("calls_in_progress")[-1]
-    return None if event is None else call_facts(tables.forward, event, tables.orphans.context)
-
-
-def parents_of(tables: CaptureTables, given: Sequence[int]) -> tuple[list[int], list[str]]:
-    """Rows of the ops whose values a call was given, and addresses of the parameters, each once.
-
-    Args:
-        tables: The tables.
-        given: Its tensor arguments, as ``OpExecuted.inputs`` has them.
-    """
-    rows = {value: row for row, value in reversed(list(enumerate(tables.ops.column("value"))))}
-    words = tables.forward.words
-    ops = [rows[number] for number in given if number >= 0 and number in rows]
-    params = [words.parameters[-1 - number].address for number in given if number < 0]
-    return list(dict.fromkeys(ops)), list(dict.fromkeys(params))

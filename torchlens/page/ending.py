@@ -1,0 +1,79 @@
+"""How a capture ended that did not come to its end: what was said, and the op or call it ended in.
+
+Rule  A call that did not return is no record. A page shows it as an op behind the others, of the kind ``failed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from projections import CaptureTables
+from projections.call_facts import CallFacts, call_facts
+from torchlens.page.texts import LONGEST
+from torchlens.printable import cut, printable
+from torchlens.reading.calls_made import failure_of
+from torchlens.reading.view import View
+
+__all__ = ["broken_call", "ending", "parents_of", "stopped_at"]
+
+WHOLE: Final = 4 * LONGEST
+"""Characters of what is said once."""
+
+
+def ending(view: View, tables: CaptureTables, at: int | None) -> dict[str, Any] | None:
+    """How a capture ended; None of one that came to its end.
+
+    Args:
+        view: The trace.
+        tables: Its tables.
+        at: Row of the op that it ended in; None where there is none.
+    """
+    fact = tables.fact
+    if fact("status") == "complete":
+        return None
+    failure, call = failure_of(view), broken_call(tables)
+    where = None if failure is None else failure.said
+    if where is None and call is not None:
+        where = f"in {call.func_qualname}({call.args})"
+    message = fact("halt_reason") or fact("error_message") or fact("nonfinite_reason")
+    return {
+        "kind": printable(fact("error_type") or fact("status")),
+        "message": None if message is None else cut(message, WHOLE),
+        "where": None if where is None else cut(where, WHOLE),
+        "op": at,
+    }
+
+
+def stopped_at(tables: CaptureTables) -> int | None:
+    """Row of the op that the forward was left at for its value, which is not finite; None where it was not so."""
+    stop = tables.fact("nonfinite_stop")
+    if stop is None:
+        return None
+    made = zip(tables.ops.column("event"), tables.ops.column("value"), strict=True)
+    return next((row for row, one in enumerate(made) if one == tuple(stop[:2])), None)
+
+
+def broken_call(tables: CaptureTables) -> CallFacts | None:
+    """The torch call that ended the forward, or in which its process ended, and that is no op; None where none did."""
+    fact = tables.fact
+    event = fact("raised_event")
+    if event is None and fact("nonfinite_stop") is not None:  # of an op that is on an island
+        event = fact("nonfinite_stop")[0]
+    if event is None and fact("status") in ("unfinished", "interrupted") and fact("calls_in_progress"):
+        event = fact("calls_in_progress")[-1]
+    return None if event is None else call_facts(tables.forward, event, tables.orphans.context)
+
+
+def parents_of(tables: CaptureTables, given: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Rows of the ops whose values a call was given, and addresses of the parameters, each once.
+
+    Args:
+        tables: The tables.
+        given: Its tensor arguments, as ``OpExecuted.inputs`` has them.
+    """
+    rows = {value: row for row, value in reversed(list(enumerate(tables.ops.column("value"))))}
+    words = tables.forward.words
+    ops = [rows[number] for number in given if number >= 0 and number in rows]
+    params = [words.parameters[-1 - number].address for number in given if number < 0]
+    return list(dict.fromkeys(ops)), list(dict.fromkeys(params))
