@@ -23,7 +23,7 @@ from journal.events import Figures
 from torchlens import compat
 from torchlens.tensors import in_memory, overlaps, told_apart, told_in_memory
 
-__all__ = ["Extent", "Histogram", "extent_of", "histogram_of", "measured", "nonfinite_in"]
+__all__ = ["Extent", "Histogram", "extent_of", "histogram_of", "measured", "measured_with_histogram", "nonfinite_in"]
 
 BLOCK: Final = 1 << 15
 """Elements that are widened together; more would be shared out to threads, which costs more than it gains."""
@@ -142,19 +142,38 @@ def histogram_of(tensor: Tensor, parts: int) -> Histogram | None:
     with compat.NoTorchFunction():
         try:
             found = rows_of(tensor)
-            extent = None if found is None else reached(found[0], 0)
-            if found is None or extent is None or extent.min is None or extent.max is None:
-                return None
-            low, high = float(extent.min), float(extent.max)
-            if low == high or not math.isfinite(high - low):
-                return None
-            counts = [0] * parts
-            for row in found[0]:
-                inside = counted(row, parts, low, high)
-                counts = [had + more * row.each for had, more in zip(counts, inside, strict=True)]
+            return None if found is None else histogram(*found, reached(found[0], 0), parts)
         except (RuntimeError, TypeError):  # as in extent_of
             return None
-    return Histogram(unscaled(low, found[1]), unscaled(high, found[1]), tuple(counts))
+
+
+def measured_with_histogram(tensor: Tensor, parts: int) -> tuple[Figures | None, Histogram | None]:
+    """What ``measured`` and ``histogram_of`` give, from one look at the elements."""
+    with compat.NoTorchFunction():
+        try:
+            found = rows_of(tensor)
+            if found is None:
+                return None, None
+            rows, scale = found
+            extent = reached(rows, scale)
+            inner = reached(rows, 0) if scale else extent
+            return (*extent, *moments(rows, scale, extent)), histogram(rows, scale, inner, parts)
+        except (RuntimeError, TypeError):  # as in extent_of
+            return measured(tensor), None
+
+
+def histogram(rows: list[Elements], scale: int, extent: Extent, parts: int) -> Histogram | None:
+    """The histogram of elements that reach as far as ``extent`` says, scaled as they are."""
+    if extent.min is None or extent.max is None:
+        return None
+    low, high = float(extent.min), float(extent.max)
+    if low == high or not math.isfinite(high - low):
+        return None
+    counts = [0] * parts
+    for row in rows:
+        inside = counted(row, parts, low, high)
+        counts = [had + more * row.each for had, more in zip(counts, inside, strict=True)]
+    return Histogram(unscaled(low, scale), unscaled(high, scale), tuple(counts))
 
 
 def counted(row: Elements, parts: int, low: float, high: float) -> list[int]:

@@ -52,6 +52,14 @@ def test_every_kept_tensor_has_the_statistics_of_its_record_and_a_histogram() ->
     assert said(data) == f"of {len(data['values'])} tensors"
 
 
+def test_torch_has_as_many_threads_after_a_page_as_before() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    page_data(captured())
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(before)
+
+
 def test_an_output_has_the_statistics_of_the_op_whose_value_it_is() -> None:
     data = page_data(captured())
     assert data["ops"]["values"][-1] == data["ops"]["values"][-2]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.errors import ConfigurationError, PayloadUnavailableError
-from torchlens.measuring import extent_of, histogram_of, measured, nonfinite_in
+from torchlens.measuring import extent_of, histogram_of, measured, measured_with_histogram, nonfinite_in
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 ANY = st.floats(width=32)
@@ -97,6 +97,8 @@ def test_each_place_in_memory_counts_as_often_as_it_is_an_element(axes: list[tup
     assert found[:5] == plain[:5]
     assert found[5:] == (None, None) if plain[5] is None else found[5:] == pytest.approx(plain[5:], abs=1e-12)
     assert histogram_of(view, 3) == histogram_of(view.contiguous(), 3)
+    for tensor in (view, view.to(torch.complex128) * 1e300, view.to(torch.int32), view.to("meta")):
+        assert measured_with_histogram(tensor, 3) == (measured(tensor), histogram_of(tensor, 3))
     assert nonfinite_in(view) == plain[1:3]
 
 

@@ -33,7 +33,7 @@ MOST_BYTES: Final = 1 << 30
 
 MOST_TENSORS: Final = 20_000
 
-SECONDS: Final = 20.0
+SECONDS: Final = 10.0
 """After which no further payload is read, however slow the disk is."""
 
 
@@ -97,10 +97,20 @@ class Values:
 
     def look(self, wanted: list[Wanted]) -> None:
         try:
-            from torchlens.measuring import histogram_of, measured  # for cost: a page is made without torch
+            import torch  # for cost: a page is made without
+
+            from torchlens.measuring import measured_with_histogram
         except ModuleNotFoundError:
             self.left_out["torch is not installed here"] += len(wanted)
             return
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small tensors one after another: threads on a busy machine wait for each other
+        try:
+            self.look_by(measured_with_histogram, wanted)
+        finally:
+            torch.set_num_threads(threads)
+
+    def look_by(self, measure: Callable[[Any, int], tuple[Any, Any]], wanted: list[Wanted]) -> None:
         begun, size = time.monotonic(), 0
         for number, one in enumerate(wanted):
             size += max(0, one.size)
@@ -110,20 +120,15 @@ class Values:
                 self.left_out[why] += len(wanted) - number
                 return
             try:
-                tensor = one.read()
-                figures = measured(tensor)
-                bars = None if figures is None else histogram_of(tensor, BARS)
+                figures, bars = measure(one.read(), BARS)
             except (PayloadUnavailableError, JournalError):
                 self.left_out["not to be had"] += 1
                 continue
             if figures is not None:
                 made = told(figures)
                 if bars is not None:
-                    made |= {
-                        "low": number_of(bars.smallest),
-                        "high": number_of(bars.largest),
-                        "bars": list(bars.counts),
-                    }
+                    low, high = number_of(bars.smallest), number_of(bars.largest)
+                    made |= {"low": low, "high": high, "bars": list(bars.counts)}
                 self.put((one.key, *one.also), made)
 
     def put(self, keys: tuple[tuple[str, int], ...], made: dict[str, Any]) -> None:
