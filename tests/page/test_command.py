@@ -95,6 +95,22 @@ def test_a_file_that_is_there_is_replaced_only_when_asked(
     assert page.read_text() != "mine"
 
 
+def test_an_artifact_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tl.trace(nn.Linear(2, 3), torch.rand(1, 2), name="saved").save(tmp_path / "saved.tlspec")
+    page = tmp_path / "page.html"
+    printed(capsys, "view", tmp_path / "saved.tlspec", "--output", page, "--no-open")
+    data = data_in(page.read_text())
+    assert (data["title"], data["events"]["has_diary"]) == ("saved", False)
+    assert len(data["values"]) == 2
+
+
+def test_a_path_that_holds_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, said in (("no.journal", "journal"), ("no.tlspec", "artifact")):
+        assert main(["view", str(tmp_path / name), "--no-open"]) == 1
+        assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_which_capture_must_be_said_where_there_are_several(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", str(journal), "--no-open"]) == 1
     assert "2 captures" in capsys.readouterr().err

@@ -96,7 +96,8 @@ class Page:
         if self.room < 0:
             most = max(rows, key=rows.__getitem__)
             raise too_large(f"more than {MOST_ROWS:,} rows, {rows[most]:,} of them {most.replace('_', ' ')}")
-        require_writable(tables.forward)
+        if view.artifact is None:  # the columns of one are as large as its files
+            require_writable(tables.forward)
         self.texts = Texts()
         self.places = Places(view, tables)
         self.values = Values(view, tables, statistics)
@@ -275,7 +276,7 @@ class Page:
 
     def has_diary(self) -> bool:
         """Whether the events of the backward passes that are told are in the stream."""
-        return all(0 <= event < self.head for event in self.tables.backward_passes.column("event"))
+        return self.view.artifact is None
 
     def gradients(self, has_diary: bool) -> dict[str, list[Any]]:
         table = self.tables.gradients
@@ -326,7 +327,6 @@ class Page:
         yield "ops", f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}"
         yield "module calls", f"{fact('num_module_calls'):,} of {amount(fact('num_modules'), 'module')}"
         yield "parameters", f"{fact('num_params'):,}, {Bytes(fact('total_param_memory'))}"
-        yield "kept", fact("save_request")
         yield "activations", f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept"
         untold = f"; of {amount(unknown, 'op')} not known" if unknown else ""
         yield "work", f"{Flops(fact('total_flops_forward'))}{untold}"
