@@ -25,7 +25,7 @@ FORBIDDEN = {
 }
 
 READ_SIDE = (
-    *("cli", "commands", "debugger", "journals", "page", "printable", "quantities", "questions", "reading"),
+    *("cli", "commands", "debugger", "export", "journals", "page", "printable", "quantities", "questions", "reading"),
     *("report", "travel", "viz"),
 )
 """Files of torchlens that let people read records; they and the write side do not know each other."""

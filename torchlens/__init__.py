@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from projections.portable import selector_from_spec, selector_to_spec
     from projections.queries import threshold, top_fraction, top_k
     from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
-    from torchlens import errors, options, report, testing, validation, viz
+    from torchlens import errors, export, options, report, testing, validation, viz
     from torchlens.api import record, trace, wrapped
     from torchlens.errors import TorchLensError
     from torchlens.journals.ending import postmortem
@@ -58,6 +58,7 @@ __all__ = [
     "__version__",
     "contains",
     "errors",
+    "export",
     "extract",
     "first_difference",
     "followed_by",
@@ -122,6 +123,7 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "__version__": ("torchlens.version", "VERSION"),
     "contains": ("projections.selector", "contains"),
     "errors": ("torchlens.errors", None),
+    "export": ("torchlens.export", None),
     "extract": ("torchlens.tracing.extraction", "extract"),
     "first_difference": ("torchlens.questions.differing", "first_difference"),
     "followed_by": ("projections.nearby", "followed_by"),

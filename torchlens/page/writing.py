@@ -13,8 +13,6 @@ import hashlib
 import html
 import json
 import os
-import secrets
-from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,6 +23,7 @@ from torchlens.page.data import page_data
 from torchlens.page.texts import too_large
 from torchlens.page.values import Statistics
 from torchlens.reading.view import View
+from torchlens.whole_file import write_whole
 
 __all__ = ["page_of", "write_page"]
 
@@ -63,17 +62,10 @@ def write_page(trace: View, path: str | os.PathLike[str], *, statistics: Statist
     """Write the page of a trace; see ``Trace.to_html``."""
     target = Path(path).expanduser().absolute()
     if target.is_dir() or (target.exists() and not overwrite):
-        raise is_there(target)
-    text = page_of(trace, statistics=statistics)
-    unfinished = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
+        raise is_there(target)  # before a page is made
+    page = page_of(trace, statistics=statistics).encode()
     try:
-        with open(unfinished, "x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        put(unfinished, target, overwrite=overwrite)
-    except FileExistsError as exc:
-        raise is_there(target) from exc
+        is_written = write_whole(target, [page], overwrite=overwrite)
     except (OSError, ValueError) as exc:  # a path may have a zero in it
         raise ConfigurationError(
             code="page_not_written",
@@ -81,24 +73,9 @@ def write_page(trace: View, path: str | os.PathLike[str], *, statistics: Statist
             remedy="give a path in a folder that is there and can be written to",
             path=str(target),
         ) from exc
-    finally:
-        with suppress(OSError, ValueError):
-            unfinished.unlink()
+    if not is_written:
+        raise is_there(target)
     return target
-
-
-def put(unfinished: Path, target: Path, *, overwrite: bool) -> None:
-    """Give a whole file its name."""
-    if not overwrite:
-        try:
-            os.link(unfinished, target)  # unlike a renaming, refused where another page came first
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links
-            pass
-        else:
-            return
-    os.replace(unfinished, target)
 
 
 def is_there(target: Path) -> ConfigurationError:
