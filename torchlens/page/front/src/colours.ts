@@ -111,6 +111,12 @@ function themeOf(name: "light" | "dark"): Theme {
 
 export const THEMES = { light: themeOf("light"), dark: themeOf("dark") };
 
+const WORDS = { time: seconds, flops, memory: bytes, gradient: short };
+
+function larger(one: number | null, other: number | null): number | null {
+  return one === null || (other !== null && other > one) ? other : one;
+}
+
 export interface Legend {
   title: string;
   entries: [string, string][]; // colour, what it means
@@ -125,7 +131,8 @@ export class Colours {
   private least = 0;
   private most = 0;
   private amounts: (number | null)[] = [];
-  private cached = new Map<number, string>();
+  private readonly cached = new Map<number, string>();
+  private readonly said = new Map<number, string>();
   private theme: Theme = THEMES.light;
 
   constructor(private readonly model: Model) {
@@ -147,6 +154,7 @@ export class Colours {
     this.by = by;
     this.theme = theme;
     this.cached.clear();
+    this.said.clear();
     if (by === "type") return;
     this.amounts = Array.from({ length: this.model.numOps }, (_, op) => this.amountOf(op));
     const known = this.amounts.filter((value): value is number => value !== null && value > 0);
@@ -177,6 +185,24 @@ export class Colours {
     }
   }
 
+  /** What a colour stands for in words; null where colours tell types. */
+  words(id: number): string | null {
+    if (this.by === "type") return null;
+    let words = this.said.get(id);
+    if (words === undefined) {
+      let amount = this.by === "gradient" ? null : { time: this.model.time, flops: this.model.flops, memory: this.model.memory }[this.by].call(this.model, id);
+      if (this.by === "gradient") for (const op of this.model.isOp(id) ? [id] : this.model.opsIn(id)) amount = larger(amount, this.amounts[op]!);
+      words = amount === null ? "" : WORDS[this.by](amount);
+      this.said.set(id, words);
+    }
+    return words;
+  }
+
+  /** The colour of what nothing is known of. */
+  get unknown(): string {
+    return this.theme.unknown;
+  }
+
   /** Colour of an op or a closed group. */
   of(id: number): string {
     let colour = this.cached.get(id);
@@ -194,10 +220,7 @@ export class Colours {
     if (this.by === "type") return ops.length === 1 ? this.of(ops[0]!) : theme.closed;
     // A group is as strong as the strongest op in it: one that is hot is found from the outside.
     let most: number | null = null;
-    for (const op of ops) {
-      const amount = this.amounts[op]!;
-      if (amount !== null && (most === null || amount > most)) most = amount;
-    }
+    for (const op of ops) most = larger(most, this.amounts[op]!);
     return this.scaled(most);
   }
 
@@ -222,7 +245,7 @@ export class Colours {
       );
       return { title: "type", entries, scale: null, ends: null };
     }
-    const words = { time: seconds, flops, memory: bytes, gradient: short }[this.by];
+    const words = WORDS[this.by];
     const title = { time: "time", flops: "FLOPs", memory: "memory", gradient: "largest gradient" }[this.by];
     if (this.most === 0) return { title, entries: [[theme.unknown, "not known"]], scale: null, ends: null };
     return {

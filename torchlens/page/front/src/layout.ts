@@ -232,7 +232,7 @@ function rows(boxes: Box[], edges: Edge[]): Layout {
       continue;
     }
     const side = edge.from === PIN_IN ? "left" : "right";
-    const lane = laneFor(taken[side], from, to);
+    const lane = laneFor(taken[side], from, to, edge.from);
     lanes[side][lane] = 1;
     const lx = side === "left" ? left - 14 - lane * LANE : right + 14 + lane * LANE;
     const w0 = edge.from === PIN_IN ? 0 : boxes[edge.from]!.w * 0.3;
@@ -265,15 +265,18 @@ function* broken(members: number[], boxes: Box[]): Generator<number[]> {
   if (part.length) yield part;
 }
 
-/** The innermost lane that is free over some rows. Lanes are shared where there are very many. */
-function laneFor(taken: number[][], from: number, to: number): number {
+/** The innermost lane that is free over some rows, or in which the lines come from the same box. Lanes are shared where
+ * there are very many. */
+function laneFor(taken: number[][], from: number, to: number, source: number): number {
   const MOST = 24;
   for (let lane = 0; lane < MOST; lane++) {
-    const spans = (taken[lane] ??= []);
+    const spans = (taken[lane] ??= []); // first row, last row, source
     let free = true;
-    for (let at = 0; at < spans.length && free; at += 2) free = to <= spans[at]! || from >= spans[at + 1]!;
+    for (let at = 0; at < spans.length && free; at += 3) {
+      free = to <= spans[at]! || from >= spans[at + 1]! || spans[at + 2] === source;
+    }
     if (free) {
-      spans.push(from, to);
+      spans.push(from, to, source);
       return lane;
     }
   }
@@ -301,11 +304,17 @@ function inColumns(layout: Layout, boxes: Box[], edges: Edge[]): Layout {
   const fromOf = (edge: Edge): number => (edge.from === PIN_IN ? 0 : column[edge.from]!);
   const toOf = (edge: Edge): number => (edge.to === PIN_OUT ? cuts.length : column[edge.to]!);
 
-  // Edges from column to column go up between columns, each in a lane of its own while there are few.
+  // Edges from column to column go up between columns, those of each box in a lane of its own while there are few.
   const crossing = edges.map((_, at) => at).filter((at) => fromOf(edges[at]!) !== toOf(edges[at]!));
   const lanes = new Array<number>(begins.length).fill(0);
   const laneOf = new Map<number, number>();
-  for (const at of crossing) laneOf.set(at, lanes[fromOf(edges[at]!)]!++ % 12);
+  const laneFrom = new Map<number, number>();
+  for (const at of crossing) {
+    const edge = edges[at]!;
+    const lane = laneFrom.get(edge.from) ?? lanes[fromOf(edge)]!++ % 12;
+    laneFrom.set(edge.from, lane);
+    laneOf.set(at, lane);
+  }
   // Lines that stay in a column may run outside of the boxes; each column is as wide as its boxes and lines.
   const left = new Array<number>(begins.length).fill(Infinity);
   const right = new Array<number>(begins.length).fill(-Infinity);

@@ -204,6 +204,7 @@ class Page {
     const subject = this.timeline.at(position).map((one) => this.timeline.subject(one)).find((id) => id >= 0) ?? -1;
     this.view.setMoment(position, position < this.timeline.count ? subject : -1);
     this.panel.setMoment(position);
+    if (how === "play" && subject >= 0 && this.scrubber.follows) this.view.show(subject);
     if (how === "step" && subject >= 0) {
       this.select(subject, { quiet: true });
       if (this.panel.element.querySelector('[data-tab="moment"][aria-pressed="true"]') === null) this.panel.select(subject);
@@ -263,8 +264,10 @@ class Page {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.target as HTMLElement;
     if ((this.help as HTMLDialogElement).open) return;
-    const inField = target.tagName === "INPUT" || target.tagName === "SELECT";
-    if (inField && event.key !== "Escape") return;
+    const kind = target instanceof HTMLInputElement ? target.type : target.tagName;
+    if ((kind === "search" || kind === "SELECT") && event.key !== "Escape") return;
+    if (kind === "range" && /^(Arrow|Page|Home|End)/.test(event.key)) return;
+    if (kind === "checkbox" && event.key === " ") return;
     if (target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
     if (!this.does(event)) return;
     event.preventDefault();

@@ -190,14 +190,12 @@ export class Panel {
     ];
     const event = ops.event[op];
     if (event !== null && event !== undefined) parts.push(el("p", { class: "note" }, "at ", this.eventLink(event)));
-    if (siblings.length > 1) {
-      parts.push(section(`passes of ${layer} (${count(siblings.length)})`, this.list(siblings.map((one) => () => this.link(one)))));
-    }
     parts.push(
       this.links("parents", model.parents[op]!, "reads no other op"),
       this.links("children", model.uses[op]!, "no other op reads it"),
       this.source(ops.place[op]),
     );
+    if (siblings.length > 1) parts.push(this.siblings(op, siblings, layer));
     const values = model.values(ops.values[op]);
     if (values) parts.push(section("values", ...statistics(values)));
     parts.push(...this.gradients(model.gradientsOfOp[op]!, "gradient"));
@@ -231,6 +229,22 @@ export class Panel {
       );
     }
     return parts;
+  }
+
+  /** The first and the last pass of a layer, and those around one. */
+  private siblings(op: number, all: number[], layer: string): HTMLElement {
+    const at = all.indexOf(op);
+    const near = all.filter((_, k) => k === 0 || k === all.length - 1 || Math.abs(k - at) <= 3);
+    const row = el("p", { class: "passes" });
+    let before = -1;
+    for (const one of near) {
+      const k = all.indexOf(one);
+      if (k > before + 1) row.append("… ");
+      before = k;
+      const number = count(this.model.data.ops.pass[one]);
+      row.append(one === op ? el("b", {}, number) : button(number, () => this.does.select(one), { class: "link", title: this.model.label(one) }), " ");
+    }
+    return section(`passes of ${layer} (${count(all.length)})`, row);
   }
 
   private gradients(rows: number[], title: string): HTMLElement[] {

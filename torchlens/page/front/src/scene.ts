@@ -6,6 +6,9 @@ import { type Edge, type Layout, PIN_IN, PIN_OUT, layoutOf } from "./layout";
 import type { Model } from "./model";
 
 export const HEADER = 26;
+
+/** Groups deeper than this stay closed: the frames around them would fill the screen, and the stack is finite. */
+const DEEPEST = 200;
 const PAD = 12;
 const LINE_FONT = "11px system-ui, sans-serif";
 const TITLE_FONT = "600 12px system-ui, sans-serif";
@@ -40,6 +43,7 @@ interface Face {
   title: string;
   line: string;
   w: number;
+  side: number; // width of both beside one another
 }
 
 export class Scene {
@@ -68,7 +72,7 @@ export class Scene {
   }
 
   open(group: number): void {
-    if (!this.opened.has(group)) {
+    if (!this.opened.has(group) && this.model.depth[group]! < DEEPEST) {
       this.opened.add(group);
       this.forget(group);
     }
@@ -78,7 +82,7 @@ export class Scene {
     if (group !== this.model.root && this.opened.delete(group)) this.forget(group);
   }
 
-  /** Open whatever holds an id. */
+  /** Open whatever holds an id, as far as it goes. */
   reveal(id: number): void {
     for (const group of this.model.path(id)) this.open(group);
   }
@@ -89,7 +93,7 @@ export class Scene {
     this.opened.clear();
     this.arranged.clear();
     for (let group = model.numOps; group < model.parent.length; group++) {
-      if (group === model.root || model.depth[group]! < depth) this.opened.add(group);
+      if (group === model.root || model.depth[group]! < Math.min(depth, DEEPEST)) this.opened.add(group);
     }
   }
 
@@ -128,15 +132,16 @@ export class Scene {
         line = model.text(model.data.ops.shape[id]) || model.text(model.data.ops.kind[id]);
       } else {
         const count = model.last[id]! - model.first[id]!;
-        title = model.shortName(id);
+        title = id === model.root ? model.className(id) || model.label(id) : model.shortName(id);
         const ops = `${count.toLocaleString("en")} op${count === 1 ? "" : "s"}`;
-        line = [model.className(id), ops].filter(Boolean).join(" · ");
+        line = [id === model.root ? "" : model.className(id), ops].filter(Boolean).join(" · ");
       }
       title = this.fitted(title, TITLE_FONT, 230);
       line = this.fitted(line, LINE_FONT, 230);
-      const wide = Math.max(this.width(title, TITLE_FONT), this.width(line, LINE_FONT));
+      const widths = [this.width(title, TITLE_FONT), this.width(line, LINE_FONT)] as const;
+      const wide = Math.max(...widths);
       // Few different widths: equal modules are then laid out once, and columns align.
-      face = { title, line, w: Math.max(72, Math.ceil((wide + 22) / 12) * 12) + (model.isOp(id) ? 0 : 24) };
+      face = { title, line, side: widths[0] + widths[1], w: Math.max(72, Math.ceil((wide + 22) / 12) * 12) + (model.isOp(id) ? 0 : 24) };
       this.faces.set(id, face);
     }
     return face;
@@ -201,8 +206,7 @@ export class Scene {
     });
     const edges = this.edges(group);
     const layout = layoutOf(boxes, edges);
-    const face = this.face(group);
-    const w = Math.max(layout.w + 2 * PAD, face.w + 40);
+    const w = Math.max(layout.w + 2 * PAD, Math.ceil(this.face(group).side) + 50);
     const made = { layout, edges, children, w, h: layout.h + HEADER + 2 * PAD };
     this.arranged.set(group, made);
     return made;

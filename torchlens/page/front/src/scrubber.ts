@@ -17,6 +17,7 @@ export class Scrubber {
   private readonly speed = el("select", { id: "speed", label: "events a second" });
   private readonly way = el("select", { id: "way", label: "direction" });
   private readonly play: HTMLButtonElement;
+  private readonly following = el("input", { type: "checkbox", id: "follow" });
   private playing = 0;
   private before = 0;
   private rest = 0;
@@ -48,6 +49,7 @@ export class Scrubber {
       this.way.append(option);
     }
     this.play = button("Play", () => this.toggle(), { id: "play", title: "play, pause (space)" });
+    this.following.checked = true;
     const jumps = el("select", { id: "jump", label: "go to" });
     jumps.append(el("option", {}, "go to …"));
     const places: [string, number][] = [["the beginning", 0]];
@@ -82,11 +84,16 @@ export class Scrubber {
         this.way,
         this.speed,
         jumps,
+        el("label", { title: "keep what happens in sight while playing" }, this.following, "follow"),
         this.words,
       ),
       el("div", { class: "track" }, this.strip, this.slider),
     );
     this.say();
+  }
+
+  get follows(): boolean {
+    return this.following.checked;
   }
 
   seek(position: number): void {

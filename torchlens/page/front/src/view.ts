@@ -269,6 +269,7 @@ export class View {
   private hover(id: number | undefined): void {
     if (this.hovered !== id) {
       this.hovered = id;
+      this.canvas.title = id === undefined ? "" : this.model.label(id);
       this.redraw();
     }
   }
@@ -405,13 +406,19 @@ export class View {
     c.fill();
   }
 
+  /** Colour of a box now: a gradient that is still to come has none. */
+  private colour(id: number): string {
+    const { colours } = this;
+    return colours.by === "gradient" && !this.withGradient.has(id) && id !== this.model.failed ? colours.unknown : colours.of(id);
+  }
+
   private drawBoxes(seen: Shown[], k: number): void {
-    const { context: c, theme, colours, model } = this;
+    const { context: c, theme, model } = this;
     const round = k > 0.45;
     const buckets = new Map<string, Shown[]>();
     for (const one of seen) {
       if (one.open) continue;
-      const key = (this.isThere(one.id) ? "1" : "0") + (model.isOp(one.id) ? "o" : "g") + colours.of(one.id);
+      const key = (this.isThere(one.id) ? "1" : "0") + (model.isOp(one.id) ? "o" : "g") + this.colour(one.id);
       const bucket = buckets.get(key);
       if (bucket) bucket.push(one);
       else buckets.set(key, [one]);
@@ -459,11 +466,12 @@ export class View {
         }
         continue;
       }
-      const ink = id === model.failed ? theme.failedText : inkOn(colours.of(id));
+      const ink = id === model.failed ? theme.failedText : inkOn(this.colour(id));
       c.globalAlpha = this.isThere(id) ? 1 : 0.45;
       c.fillStyle = c.globalAlpha < 1 ? theme.text : ink;
       const isOp = model.isOp(id);
-      const { title, line } = scene.face(id);
+      const { title, line: usual } = scene.face(id);
+      const line = colours.words(id) ?? usual;
       if (!isOp) triangle(c, x + 13, y + one.h / 2, false);
       c.textAlign = "center";
       const middle = isOp ? x + w / 2 : x + (w + GLYPH - 6) / 2;
@@ -530,9 +538,9 @@ export class View {
       const box: [number, number, number, number] = [left, top, left + wide, top + 15];
       if (taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
       taken.push(box);
-      c.fillStyle = one.open ? theme.header : this.colours.of(one.id);
+      c.fillStyle = one.open ? theme.header : this.colour(one.id);
       c.fillRect(left, top, wide, 15);
-      c.fillStyle = one.open ? theme.text : inkOn(this.colours.of(one.id));
+      c.fillStyle = one.open ? theme.text : inkOn(this.colour(one.id));
       c.fillText(text, left + 4, top + 8);
       if (taken.length > 400) break;
     }

@@ -1,0 +1,50 @@
+"""Pages of data that no small capture has: deep, wide, empty, unordered, without events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.made_up import made_up, page_of
+
+CASES: dict[str, dict[str, Any]] = {
+    "no op at all": made_up([-1], [], []),
+    "one op, no event": made_up([-1], [0], [], events=False),
+    "module in module, six hundred deep": made_up(
+        [row - 1 for row in range(600)], list(range(600)), [(row, row + 1) for row in range(599)]
+    ),
+    "twenty thousand ops that read one": made_up([-1], [0] * 20_000, [(0, row) for row in range(1, 20_000)]),
+    "edges to itself, backwards and round about": made_up(
+        [-1, 0, 0, 1],
+        [0, 1, 1, 2, 3, 3, 0],
+        [(0, 0), (1, 0), (0, 1), (4, 1), (2, 5), (5, 2), (3, 4), (4, 3), (6, 1), (1, 6)],
+    ),
+    "every op reads every earlier one": made_up([-1], [0] * 60, [(a, b) for b in range(60) for a in range(b)]),
+    "rows that name no row": made_up([-1, 7, 1], [0, 9, -1], [(0, 99), (-1, 2), (1, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_data_of_the_form_makes_a_page_that_can_be_used(
+    name: str, tmp_path: Path, open_page: Callable[..., Any]
+) -> None:
+    data = CASES[name]
+    page = open_page(page_of(data, tmp_path / "page.html"))
+    page.select_option("#depth", index=page.locator("#depth option").count() - 1)
+    shown = page.evaluate("window.torchlens.shown()")
+    assert len(shown) == len(set(shown))
+    assert page.evaluate("window.torchlens.overlaps()") == 0
+    if data["ops"]["label"]:
+        last = data["texts"][-1]
+        page.fill("#search", last)
+        page.keyboard.press("Enter")
+        assert page.evaluate("window.torchlens.selected()") == last
+        assert page.evaluate("label => window.torchlens.where(label).inSight", last)
+    for key in ("ArrowDown", "ArrowUp", "Shift+ArrowUp", "f", "<", "<", ",", ">", "c", "o"):
+        page.keyboard.press(key)
+    page.click("[data-tab=moment]")
+    page.click("#first")
+    assert page.evaluate("window.torchlens.moment().position") == 0
