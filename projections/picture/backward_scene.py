@@ -1,0 +1,177 @@
+"""What backward passes did as a scene: each autograd node an item; those of one layer, where loops are rolled.
+
+Reads  the columns of the tables of grad_fns, ops, module calls and parameters.
+Rule   a grad_fn stands in the module call of the op that it differentiates, or whose call made it; what gathers the
+       gradient of a parameter in that of the ops that took it; any other in that of the grad_fn that led to it.
+Rule   what gathers the gradient of a parameter is shown as that parameter. All of them mean something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+
+from projections.build import CaptureTables
+from projections.picture.boxes import boxes_of_calls
+from projections.picture.parts import Mark, NodeKind
+from projections.picture.request import Request
+from projections.picture.scene import ROOT, Face, Look, Scene
+from projections.picture.texts import names_of, shape_text, short
+from projections.tables import Table
+
+
+class GradFnLook(Look):
+    """Autograd nodes.
+
+    Args:
+        tables: The records.
+        request: What is asked for.
+    """
+
+    def __init__(self, tables: CaptureTables, request: Request) -> None:
+        self.tables: Final = tables
+        self.request: Final = request
+        self.nodes: Final[Table[Any]] = tables.grad_fns
+
+    def key(self, row: int) -> str:
+        return f"grad_fns/{self.nodes.value('label', row)}"
+
+    def title(self, row: int) -> str:
+        if (address := self.nodes.value("param_address", row)) is not None:
+            return short(str(address))
+        return short(f"{self.nodes.value('type', row)}_back_{self.nodes.value('type_index', row)}")
+
+    def face(self, rows: Sequence[int], where: str | None) -> Face:
+        nodes, row = self.nodes, rows[0]
+        param = nodes.value("param_row", row)
+        lines: list[str | None] = []
+        if param >= 0:
+            params = self.tables.params
+            title = short(names_of([str(nodes.value("param_address", one)) for one in rows]))
+            lines.append("AccumulateGrad")
+            shape, dtype = params.value("shape", param), params.value("dtype", param)
+        else:
+            title = self.title(row)
+            op, ops = nodes.value("op_row", row), self.tables.ops
+            if self.request.graph == "backward" and op >= 0:
+                lines.append(short(f"of {ops.value('label_short', op)}"))
+            shape, dtype = (ops.value("shape", op), ops.value("dtype", op)) if op >= 0 else (None, None)
+        for line in self.request.node_lines:
+            if line == "shape":
+                lines.append(shape_text(shape, dtype))
+            elif line == "module":
+                lines.append(None if where is None else short(f"@ {where}"))
+        counted = rows if self.request.rolled else rows[:1]
+        fired = sum([nodes.value("num_calls", one) for one in counted])
+        kind: NodeKind = "param" if param >= 0 else "grad_fn"
+        return Face(kind, title, tuple(filter(None, lines)), fired, 1, self.marks(row))
+
+    def marks(self, row: int) -> frozenset[Mark]:
+        made: list[Mark] = ["grad"] if self.nodes.value("has_saved_call", row) else []
+        if self.nodes.value("is_made", row):
+            made.append("made")
+        return frozenset(made)
+
+    def likenesses(self) -> Sequence[Hashable]:
+        nodes = self.nodes
+        shapes = [self.shape(row) for row in range(len(nodes))]
+        facts = [nodes.column(name) for name in ("class_name", "num_calls", "has_saved_call", "is_made", "is_gatherer")]
+        return list(zip(*facts, shapes, strict=True))
+
+    def shape(self, row: int) -> Hashable:
+        op, param = self.nodes.value("op_row", row), self.nodes.value("param_row", row)
+        if param >= 0:
+            return "param", self.tables.params.value("shape", param), self.tables.params.value("dtype", param)
+        return ("op", self.tables.ops.value("shape", op), self.tables.ops.value("dtype", op)) if op >= 0 else None
+
+    def count(self, row: int) -> tuple[str, int]:
+        return "grad_fns", 1
+
+
+class BackwardItems:
+    """Puts autograd nodes into a scene, and joins them with ops that have an item.
+
+    Args:
+        scene: The scene.
+        tables: The records.
+        request: What is asked for.
+        of_op: By op row its item, -1 for none; () where the forward is not drawn.
+    """
+
+    def __init__(self, scene: Scene, tables: CaptureTables, request: Request, of_op: Sequence[int] = ()) -> None:
+        self.scene: Final = scene
+        self.tables: Final = tables
+        self.request: Final = request
+        self.nodes: Final = tables.grad_fns
+        self.box_of_call: Final = boxes_of_calls(tables, rolled=request.rolled)
+        scene.looks["grad_fns"] = GradFnLook(tables, request)
+        self.of_node: Final = [-1] * len(self.nodes)
+        self.add_items()
+        self.join()
+        if of_op:
+            self.pair(of_op)
+
+    def add_items(self) -> None:
+        """Nodes of one layer and class are one item where loops are rolled."""
+        boxes = self.boxes()
+        groups: dict[Hashable, list[int]] = {}
+        layer: Sequence[int] = self.tables.ops.column("layer_row")
+        params: Sequence[int] = self.nodes.column("param_row")
+        classes: Sequence[str] = self.nodes.column("class_name")
+        for row, op in enumerate(self.ops_of_nodes()):
+            if params[row] >= 0 and self.request.params == "never":
+                self.scene.leave_out("grad_fns")
+                continue
+            key: Hashable = (layer[op], classes[row], boxes[row]) if self.request.rolled and op >= 0 else (row,)
+            groups.setdefault(key, []).append(row)
+        for rows in groups.values():
+            item = self.scene.add("grad_fns", tuple(rows), boxes[rows[0]])
+            for row in rows:
+                self.of_node[row] = item
+
+    def ops_of_nodes(self) -> list[int]:
+        """By node the op that it belongs to, -1 for none."""
+        rows: list[int] = list(self.nodes.column("op_row"))
+        inner: Sequence[str | None] = self.nodes.column("inner_of")
+        if any(label is not None for label in inner):
+            named = {label: row for row, label in enumerate(self.tables.ops.column("label"))}
+            rows = [op if label is None else named.get(label, op) for op, label in zip(rows, inner, strict=True)]
+        return rows
+
+    def boxes(self) -> list[int]:
+        """By node, the box that it is in."""
+        calls: Sequence[int] = self.tables.ops.column("call_row")
+        params = self.tables.params
+        parents: Sequence[Sequence[int]] = self.nodes.column("parent_rows")
+        param_rows: Sequence[int] = self.nodes.column("param_row")
+        made: list[int] = []
+        for row, op in enumerate(self.ops_of_nodes()):
+            if op >= 0:
+                made.append(self.box(calls[op]))
+            elif param_rows[row] >= 0:
+                taken_by: Sequence[int] = params.value("op_rows", param_rows[row])
+                takers = [self.box(calls[taker]) for taker in taken_by]
+                made.append(self.scene.boxes.around(takers) if takers else ROOT)
+            else:
+                before = [made[parent] for parent in parents[row] if parent < row]
+                made.append(before[0] if before else ROOT)
+        return made
+
+    def box(self, call: int) -> int:
+        return self.box_of_call[call] if call >= 0 else ROOT
+
+    def join(self) -> None:
+        of_node = self.of_node
+        there: Sequence[Sequence[int]] = self.nodes.column("child_rows")
+        for row, children in enumerate(there):
+            for child in children if of_node[row] >= 0 else ():
+                if of_node[child] >= 0:
+                    is_back = self.request.rolled and of_node[child] <= of_node[row]
+                    self.scene.connect(of_node[row], of_node[child], "recurrent" if is_back else "backward")
+
+    def pair(self, of_op: Sequence[int]) -> None:
+        stand: Sequence[Sequence[int]] = self.nodes.column("op_rows")
+        for row, ops in enumerate(stand):
+            for op in ops if self.of_node[row] >= 0 else ():
+                if of_op[op] >= 0:
+                    self.scene.connect(of_op[op], self.of_node[row], "pair")

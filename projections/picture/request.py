@@ -1,0 +1,185 @@
+"""What a picture is asked for: options that were checked, with what is refused about them.
+
+Gives  ``Request``: made by ``asked`` from the words of a caller.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import attrs
+
+from projections.build import CaptureTables
+from projections.errors import ConfigurationError, PayloadUnavailableError
+
+GraphKind: TypeAlias = Literal["forward", "backward", "combined"]
+Showing: TypeAlias = Literal["never", "meaningful", "always"]
+Mode: TypeAlias = Literal["none", "auto", "max"]
+Collapse: TypeAlias = "Mode | int | float | str | Iterable[str]"
+Line: TypeAlias = Literal["shape", "module", "params", "flops", "time", "memory"]
+
+MODES: Final[tuple[Mode, ...]] = ("none", "auto", "max")
+
+LINES: Final[tuple[Line, ...]] = ("shape", "module")
+"""The lines that nodes have by default."""
+
+MOST_NODES: Final = 60
+"""Nodes that an automatic picture has at most, where that can be."""
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """Options of a picture; ``picture_of`` says what they mean.
+
+    Attributes:
+        collapse: A mode; a depth as int; a part as float; or the module calls that are drawn closed.
+    """
+
+    graph: GraphKind
+    rolled: bool
+    collapse: Mode | int | float | frozenset[int]
+    fold_repeats: bool
+    buffers: Showing
+    params: Showing
+    node_lines: tuple[Line, ...]
+    most_nodes: int
+    orphans: bool
+
+
+def asked(
+    tables: CaptureTables,
+    *,
+    graph: Any,
+    rolled: Any,
+    collapse: Any,
+    fold_repeats: Any,
+    buffers: Any,
+    params: Any,
+    node_lines: Any,
+    most_nodes: Any,
+    orphans: Any,
+) -> Request:
+    """The options as a request; here they are whatever somebody gave.
+
+    Raises:
+        ConfigurationError: for what is no value of an option.
+        PayloadUnavailableError: ``backward_graph_unavailable``.
+    """
+    require_one_of("visualization_mode_invalid", "graph", graph, get_args(GraphKind))
+    for name, value in (("rolled", rolled), ("orphans", orphans)):
+        if type(value) is not bool:
+            raise invalid("visualization_mode_invalid", name, value, (True, False))
+    if fold_repeats is not None and type(fold_repeats) is not bool:
+        raise ConfigurationError(
+            code="fold_repeats_invalid",
+            problem=f"fold_repeats is {fold_repeats!r}",
+            remedy='give True or False; None folds unless collapse="none"',
+        )
+    require_one_of("buffer_visibility_invalid", "buffers", buffers, get_args(Showing))
+    require_one_of("buffer_visibility_invalid", "params", params, get_args(Showing))
+    is_several = isinstance(node_lines, list | tuple)
+    lines: list[Any] = [*node_lines] if is_several else [node_lines]
+    for line in lines:
+        require_one_of("visualization_node_style_invalid", "node_lines", line, get_args(Line))
+    if type(most_nodes) is not int or most_nodes < 1:
+        raise ConfigurationError(
+            code="collapse_level_invalid",
+            problem=f"most_nodes is {most_nodes!r}",
+            remedy="give a whole number from 1 on: nodes that an automatic picture has at most",
+        )
+    if graph != "forward" and not len(tables.grad_fns):
+        raise PayloadUnavailableError(
+            code="backward_graph_unavailable",
+            problem=f"a {graph} picture shows autograd nodes, and no backward pass of this capture was recorded",
+            remedy='call trace.backward(loss) first, or draw graph="forward"',
+        )
+    how = collapsing(tables, collapse)
+    return Request(
+        graph=graph,
+        rolled=rolled,
+        collapse=how,
+        fold_repeats=how != "none" if fold_repeats is None else fold_repeats,
+        buffers=buffers,
+        params=params,
+        node_lines=tuple(lines),
+        most_nodes=most_nodes,
+        orphans=orphans,
+    )
+
+
+def require_one_of(code: str, name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in allowed:
+        raise invalid(code, name, value, allowed)
+
+
+def invalid(code: str, name: str, value: Any, allowed: Iterable[Any]) -> ConfigurationError:
+    return ConfigurationError(
+        code=code,
+        problem=f"{name} is {value!r}",
+        remedy=f"give one of {', '.join(map(repr, allowed))}",
+    )
+
+
+def collapsing(tables: CaptureTables, collapse: Any) -> Mode | int | float | frozenset[int]:
+    """Which modules are drawn closed, as a request has it."""
+    if isinstance(collapse, str):
+        for mode in MODES:
+            if collapse == mode:
+                return mode
+        return calls_named(tables, (collapse,))
+    if isinstance(collapse, bool) or collapse is None:
+        raise no_mode(collapse)
+    if isinstance(collapse, int):
+        if collapse < 0:
+            raise no_level(collapse)
+        return collapse
+    if isinstance(collapse, float):
+        if not 0.0 <= collapse <= 1.0:
+            raise no_level(collapse)
+        return collapse
+    try:
+        named = tuple(collapse)
+    except TypeError:
+        raise no_mode(collapse) from None
+    if not all(isinstance(name, str) for name in named):
+        raise no_mode(collapse)
+    return calls_named(tables, named)
+
+
+def no_mode(collapse: Any) -> ConfigurationError:
+    return ConfigurationError(
+        code="collapse_mode_invalid",
+        problem=f"collapse is {collapse!r}",
+        remedy='give "none", "auto", "max", a depth such as 1, a part from 0.0 to 1.0, or addresses of modules',
+    )
+
+
+def no_level(collapse: float) -> ConfigurationError:
+    return ConfigurationError(
+        code="collapse_level_invalid",
+        problem=f"collapse is {collapse!r}",
+        remedy="give a depth from 0 on as a whole number, or a part from 0.0 (all open) to 1.0 (all closed)",
+    )
+
+
+def calls_named(tables: CaptureTables, named: Sequence[str]) -> frozenset[int]:
+    """Rows of the module calls of these addresses, or call labels."""
+    calls = tables.module_calls
+    rows: dict[str, list[int]] = {}
+    for row, (label, names) in enumerate(zip(calls.column("call_label"), calls.column("all_addresses"), strict=True)):
+        for name in (label, *names):
+            rows.setdefault(name, []).append(row)
+    found: set[int] = set()
+    for name in named:
+        if name not in rows:
+            near = difflib.get_close_matches(name, rows, n=3)
+            raise ConfigurationError(
+                code="collapse_mode_invalid",
+                problem=f"collapse names {name!r}, and no module of that address was called",
+                remedy=(f"did you mean {' or '.join(map(repr, near))}? " if near else "")
+                + 'give addresses of modules, labels of their calls, "none", "auto", "max", a depth or a part',
+            )
+        found.update(rows[name])
+    return frozenset(found)

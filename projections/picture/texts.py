@@ -1,0 +1,94 @@
+"""The texts in pictures: short titles, shapes, amounts with their units.
+
+Rule   a title holds so much that nodes stay of one size: what is longer loses its middle.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from projections.wording import printable
+
+PARTS: Final = re.compile(r"(\d+)")
+"""Where a name is split to see which numbers of it differ."""
+
+WIDEST: Final = 34
+"""Characters of a title or line."""
+
+
+def short(text: str, width: int = WIDEST) -> str:
+    """The text, printable, without its middle where it is long."""
+    if len(text) > 4 * width:
+        text = text[: 2 * width] + text[-2 * width :]
+    shown = printable(text)
+    if len(shown) <= width:
+        return shown
+    front = (width - 1) * 2 // 3
+    return shown[:front] + "…" + shown[front + 1 - width :]
+
+
+def wrapped(text: str, most: int, width: int = WIDEST) -> tuple[str, ...]:
+    """The text in lines, printable, and no more of them than that."""
+    lines = textwrap.wrap(printable(" ".join(text[: 4 * most * width].split())), width)
+    if len(lines) > most:
+        lines = [*lines[: most - 1], f"{lines[most - 1][: width - 2]} …"]
+    return tuple(lines)
+
+
+def shape_text(shape: Sequence[int] | None, dtype: str | None) -> str | None:
+    """``(2, 3) float32``; None where neither is known."""
+    if shape is None:
+        return dtype
+    dims = f"({', '.join(map(str, shape))})" if len(shape) != 1 else f"({shape[0]},)"
+    return f"{dims} {dtype}" if dtype else dims
+
+
+def names_of(names: Sequence[str]) -> str:
+    """One name for several: that of the first, and where it is another the end of that of the last."""
+    first, last = names[0], names[-1]
+    if first == last:
+        return first
+    ahead, _, end = last.rpartition(".")
+    return f"{first} … {end if ahead == first.rpartition('.')[0] else last}"
+
+
+def between(names: Sequence[str]) -> str:
+    """One name for several that differ in numbers: ``layers.0…11.keys`` for the first, ..., ``layers.11.keys``."""
+    first, last = PARTS.split(names[0]), PARTS.split(names[-1])
+    if len(first) != len(last):
+        return names_of(names)
+    return "".join([one if one == other else f"{one}…{other}" for one, other in zip(first, last, strict=True)])
+
+
+def bytes_text(number: int) -> str:
+    size = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024:
+            return f"{number} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TB"
+
+
+def thousands(number: int) -> str:
+    """``1.5 M``, in units of a thousand."""
+    size = float(number)
+    for unit in ("", "K", "M", "G", "T"):
+        if size < 999.95:
+            return str(number) if not unit else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} P"
+
+
+def flops_text(number: int) -> str:
+    size = thousands(number)
+    return f"{size}FLOPs" if " " in size else f"{size} FLOPs"
+
+
+def time_text(seconds: float) -> str:
+    for unit, least in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= least:
+            return f"{seconds / least:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
