@@ -16,6 +16,7 @@ from journal.events import (
     BufferSeen,
     BufferWritten,
     CodeSeen,
+    ConstantKept,
     ConstantSeen,
     Event,
     GeneratorsKept,
@@ -32,14 +33,18 @@ from journal.events import (
 from projections.details import OUTPUTS, PAYLOAD, RNG, field
 from projections.fold import Source
 
-PayloadKind: TypeAlias = Literal["activation", "transformed", "gradient", "argument", "generator", "source", "constant"]
+PayloadKind: TypeAlias = Literal[
+    "activation", "transformed", "gradient", "argument", "generator", "source", "constant", "run_constant"
+]
 """What a payload is of: a value that an op returned, what ``save=`` made of one, a gradient, what a call was given, the
-state of a random generator, the text of a function, a tensor that no recorded call made."""
+state of a random generator, the text of a function, a tensor that no recorded call made, and the same as it is kept for
+a run of the recorded calls."""
 
 Named: TypeAlias = Iterator[tuple[PayloadKind, int]]
 
 SOURCE: Final = field(CodeSeen, "source")
 TENSORS: Final = field(ArgumentsKept, "tensors")
+CONSTANT: Final = field(ConstantKept, "kept")
 STATES: Final = field(GeneratorsKept, "states")
 OBSERVED: Final = field(GradientObserved, "payload")
 
@@ -83,6 +88,8 @@ def named_by(row: Row) -> Named:
         for kept in row[TENSORS]:
             if kept is not None:
                 yield "argument", kept[0][0]
+    elif kind == ConstantKept.type_id:
+        yield "run_constant", row[CONSTANT][0][0]
     elif kind == GeneratorsKept.type_id:
         for _, number in row[STATES]:
             yield "generator", number
@@ -97,7 +104,8 @@ def without_any(row: Row) -> Row:
 
 
 NAMES: Final[Mapping[int, str]] = {
-    kind.type_id: kind.event_name for kind in (PayloadKept, TransformKept, GradientKept, ArgumentsKept, GeneratorsKept)
+    kind.type_id: kind.event_name
+    for kind in (PayloadKept, TransformKept, GradientKept, ArgumentsKept, ConstantKept, GeneratorsKept)
 }
 
 
@@ -131,6 +139,7 @@ STRIPS: Final[Mapping[PayloadKind, Mapping[type[Event], Strip]]] = {
         PayloadKept: without_any,
     },
     "constant": {ConstantSeen: without_description},
+    "run_constant": {ConstantKept: without_any},
     "transformed": {TransformKept: without_any},
     "gradient": {
         GradientObserved: lambda row: with_field(row, OBSERVED, None),

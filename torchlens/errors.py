@@ -23,6 +23,7 @@ __all__ = [
     "ArtifactError",
     "BackwardRefused",
     "CaptureError",
+    "CaptureOutcomeError",
     "CompatibilityError",
     "ConfigurationError",
     "EncodingError",
@@ -53,6 +54,10 @@ __all__ = [
 
 class CaptureError(TorchLensError):
     """A capture could not begin, go on or end as asked."""
+
+
+class CaptureOutcomeError(TorchLensError, RuntimeError):
+    """What was asked for takes a forward that came to its end, and this one did not."""
 
 
 class SaveBudgetExceededError(CaptureError):

@@ -145,7 +145,7 @@ def test_a_journal_is_made_of_an_artifact(tmp_path: Path) -> None:
         ({"level": "executable_with_callables", "include_saved_args": False}, "save_payload_level_conflict"),
         ({"include_outs": "yes"}, "option_value_invalid"),
         ({"overwrite": 1}, "option_value_invalid"),
-        ({"level": "runnable"}, "option_not_available"),
+        ({"level": "runnable"}, "sparse_preflight_failed"),
         ({"include_weights": True}, "option_not_available"),
         ({"strict": 0}, "option_value_invalid"),
     ],

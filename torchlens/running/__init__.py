@@ -12,7 +12,7 @@ from __future__ import annotations
 from torchlens.reading.run_result import Diagnostic, Divergence, Readiness, RunReport, RunResult
 from torchlens.running.containers import Structure
 from torchlens.running.preflight import CAUSES, preflight, refusal
-from torchlens.running.verbs import load_state_dict, readiness, run
+from torchlens.running.verbs import load_state_dict, readiness, require_runnable, run
 
 __all__ = [
     "CAUSES",
@@ -26,5 +26,6 @@ __all__ = [
     "preflight",
     "readiness",
     "refusal",
+    "require_runnable",
     "run",
 ]

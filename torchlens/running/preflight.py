@@ -27,6 +27,7 @@ __all__ = ["CAUSES", "place_of", "preflight", "program_for", "refusal"]
 CAUSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "not_replayable": "the capture was made without CaptureOptions(replayable=True)",
+        "artifact_not_runnable": "the artifact was saved at a level that does not keep what a run needs",
         "forward_not_returned": "the forward did not come to its end",
         "missing_callable_ref": "a call ran code that is not torch's, or that this version of torch does not have",
         "unseen_tensor": "a tensor was made during the forward where no call was seen",
@@ -40,6 +41,8 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """What each cause means; docs/running.md lists them."""
+
+RUNNABLE_LEVELS: Final = ("runnable", "executable_with_callables")
 
 MOST: Final = 64
 """Most places told."""
@@ -78,6 +81,9 @@ def refusal(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
 def found_in(view: View, program: Program) -> list[Diagnostic]:
     if program.witnessed is None and not view.has_option("replayable"):
         return [Diagnostic("not_replayable", CAUSES["not_replayable"], None, None)]
+    if view.artifact is not None and view.artifact.level not in RUNNABLE_LEVELS:
+        problem = f'{CAUSES["artifact_not_runnable"]}: "{view.artifact.level}"'
+        return [Diagnostic("artifact_not_runnable", problem, None, None)]
     if program.returned is None or program.started is None:
         return [Diagnostic("forward_not_returned", CAUSES["forward_not_returned"], None, None)]
     found: list[Diagnostic] = []

@@ -14,7 +14,12 @@ from projections.errors import over_events
 from projections.program import BufferRead, Program
 from torchlens import compat
 from torchlens.capture.replayable import digest_of
-from torchlens.errors import ConfigurationError, RunCapabilityUnavailableError, TorchLensWarning
+from torchlens.errors import (
+    CaptureOutcomeError,
+    ConfigurationError,
+    RunCapabilityUnavailableError,
+    TorchLensWarning,
+)
 from torchlens.generators import seeded
 from torchlens.options import unavailable
 from torchlens.reading.raw import raw_input
@@ -26,7 +31,7 @@ from torchlens.running.executing import Call, Execution, Heard, calls_of
 from torchlens.running.preflight import found_in, program_for, refusal
 from torchlens.running.state import State, bound_state, sources_of, state_of
 
-__all__ = ["load_state_dict", "readiness", "run"]
+__all__ = ["load_state_dict", "readiness", "require_runnable", "run"]
 
 
 class Prepared(NamedTuple):
@@ -57,8 +62,34 @@ def prepared(view: View) -> Prepared:
 def readiness(view: View) -> Readiness:
     """Whether a trace can be run; see ``Trace.readiness``."""
     diagnostics = tuple(prepared(view).diagnostics)
-    provider = "live" if view.handles is not None else "journal" if view.journal.path is not None else "artifact"
+    provider = "live" if view.handles is not None else "journal" if view.artifact is None else "artifact"
     return Readiness("unavailable" if diagnostics else "ready", provider, sources_of(view), diagnostics)
+
+
+def require_runnable(view: View) -> None:
+    """Refuse to save what could not be run from where it is saved.
+
+    Raises:
+        RunCapabilityUnavailableError: ``halted_capture_not_runnable``, ``sparse_preflight_failed``.
+        CaptureOutcomeError: ``capture_incomplete``, for a forward that did not come to its end.
+    """
+    status = view.tables.fact("status")
+    if status == "halted":
+        raise RunCapabilityUnavailableError(
+            code="halted_capture_not_runnable",
+            problem="the forward was left on purpose, so what would be run is not the whole of it",
+            remedy='capture without stop_after=, or save at another level, such as "portable"',
+        )
+    if status != "complete":
+        raise CaptureOutcomeError(
+            code="capture_incomplete",
+            problem=f"the forward did not come to its end ({status}), so there is nothing to run",
+            remedy='capture again, or save at another level, such as "portable"',
+            status=status,
+        )
+    diagnostics = prepared(view).diagnostics
+    if diagnostics:
+        raise refusal(diagnostics)
 
 
 def load_state_dict(view: View, state_dict: Any) -> None:
@@ -120,12 +151,12 @@ def run(
 
 def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
     """Why a trace cannot be run: that it was not captured for that, or what is in the way."""
-    if diagnostics[0].code != "not_replayable":
+    if diagnostics[0].code not in ("artifact_not_runnable", "not_replayable"):
         return refusal(diagnostics)
     return RunCapabilityUnavailableError(
         code="run_capability_unavailable",
-        problem="this trace cannot be run: the capture did not tell what that needs",
-        remedy="capture with capture=tl.CaptureOptions(replayable=True)",
+        problem=f"this trace cannot be run: {diagnostics[0].problem}",
+        remedy='capture with capture=tl.CaptureOptions(replayable=True), and save with level="runnable"',
     )
 
 

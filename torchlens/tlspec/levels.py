@@ -36,6 +36,12 @@ DEFAULTS: Final[Mapping[Level, frozenset[str]]] = {
 }
 """By level, the options that are on unless they are given."""
 
+OF_LEVEL: Final[Mapping[str, frozenset[PayloadKind]]] = {
+    "runnable": frozenset(("generator", "run_constant")),
+    "executable_with_callables": frozenset(("run_constant",)),
+}
+"""By level, the kinds of payloads that are kept in any case: without them the forward could not be run again."""
+
 FIXED: Final[Mapping[Level, Mapping[str, bool]]] = {
     "portable": {"include_activations": False},
     "audit": dict.fromkeys(
@@ -76,7 +82,7 @@ class Kept:
     @property
     def kinds(self) -> frozenset[PayloadKind]:
         """Kinds of payloads of the capture."""
-        return kinds_of(self.options)
+        return kinds_of(self.options, self.level)
 
     @property
     def has_weights(self) -> bool:
@@ -130,6 +136,7 @@ def kept_at(level: object, given: Mapping[str, Any]) -> Kept:
     return Kept(level=level, options=options)
 
 
-def kinds_of(options: Mapping[str, Any]) -> frozenset[PayloadKind]:
-    """The kinds of payloads that a save with these options keeps, or an artifact has."""
-    return frozenset([kind for name, those in OF_OPTION.items() if options.get(name) is True for kind in those])
+def kinds_of(options: Mapping[str, Any], level: str) -> frozenset[PayloadKind]:
+    """The kinds of payloads that a save at a level with these options keeps, or an artifact has."""
+    asked = [kind for name, those in OF_OPTION.items() if options.get(name) is True for kind in those]
+    return frozenset(asked) | OF_LEVEL.get(level, frozenset())

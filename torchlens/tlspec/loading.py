@@ -127,7 +127,7 @@ class Artifact:
 
     def keeps(self, kind: PayloadKind) -> bool:
         """Whether it holds the payloads of a kind that the capture kept."""
-        return kind in kinds_of(self.manifest.options)
+        return kind in kinds_of(self.manifest.options, self.manifest.level)
 
     def placed(self, tensor: Any) -> Any:
         """A tensor that was read from it, on the device that was asked for."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from journal.events import ArgumentsKept, CodeSeen, GeneratorsKept, OpExecuted, Row
+from journal.events import ArgumentsKept, CodeSeen, ConstantKept, GeneratorsKept, OpExecuted, Row
 from projections import CaptureTables
 from projections.details import field
 from projections.stripped import named_by
@@ -19,6 +19,7 @@ from torchlens.tlspec.manifest import PayloadKind
 
 OF: Final = field(ArgumentsKept, "of")
 TENSORS: Final = field(ArgumentsKept, "tensors")
+KEPT: Final = field(ConstantKept, "kept")
 STATES_OF: Final = field(GeneratorsKept, "of")
 STATES: Final = field(GeneratorsKept, "states")
 QUALNAME: Final = field(CodeSeen, "qualname")
@@ -94,6 +95,9 @@ def of_events(tables: CaptureTables, rows: Iterable[tuple[int, Row]]) -> Iterato
                 if kept is not None:
                     ref, shape, dtype = kept
                     yield whole("argument", f"{label}.args.{place}", ref, dtype, shape)
+        elif kind == ConstantKept.type_id:
+            ref, shape, dtype = row[KEPT]
+            yield whole("constant", f"event_{at}.constant", ref, dtype, shape)
         elif kind == GeneratorsKept.type_id:
             label = labels.get(row[STATES_OF], f"event_{row[STATES_OF]}")
             for device, number in row[STATES]:
@@ -104,7 +108,13 @@ def of_events(tables: CaptureTables, rows: Iterable[tuple[int, Row]]) -> Iterato
         else:
             for what, number in named_by(row):
                 label = labels.get(at, f"event_{at}")
-                yield number, Name(what, f"{label}.{'rng' if kind == OpExecuted.type_id else 'value'}")
+                yield (
+                    number,
+                    Name(
+                        "constant" if what == "run_constant" else what,
+                        f"{label}.{'rng' if kind == OpExecuted.type_id else 'value'}",
+                    ),
+                )
 
 
 def labels_by_event(tables: CaptureTables) -> Mapping[int, str]:

@@ -28,7 +28,7 @@ from projections.encoding import EncodedTable, packed
 from projections.errors import over_events
 from projections.stored import stored
 from projections.stripped import Stripped, named_by
-from torchlens import collector
+from torchlens import above, collector
 from torchlens.errors import PayloadUnavailableError, TorchLensWarning
 from torchlens.options import require_switch, unavailable
 from torchlens.reading.view import View, require_trace
@@ -80,7 +80,7 @@ def write_artifact(
     require_switch("overwrite", overwrite)
     require_switch("strict", strict)
     if kept.level == "runnable":
-        raise unavailable("level", "runnable")
+        above.running().require_runnable(view)
     if kept.has_weights:
         raise unavailable("include_weights")
     with collector.paused(), over_events(), Staging(path, overwrite=overwrite) as staging:
