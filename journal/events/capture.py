@@ -147,7 +147,8 @@ class CaptureSettled(Event):
 
 @event("left_out", version=1)
 class LeftOut(Event):
-    """What was told here is that a payload was kept which the artifact that this stream was saved to does not hold.
+    """What was told here is not so in what the stream was made into: a payload was kept which the artifact does not
+    hold, or it told of the values of a capture that was run again.
 
     It has the number and the time of the event in whose place it stands, so that all others keep theirs.
     """

@@ -1,6 +1,6 @@
 """A program that runs artifacts where the models' classes do not exist: it is started by tests.
 
-It is given a folder with ``NAME.tlspec``, ``NAME.in.safetensors`` and ``NAME.out.safetensors`` for each model, runs each
+It is given a folder with ``NAME.tlspec`` and files of inputs and outputs for each model, runs each
 artifact on each set of inputs, and compares with what the model gave, bit for bit. It prints a line for each.
 """
 
@@ -46,11 +46,12 @@ def judged(folder: Path, name: str, told: Any) -> str:
         wanted = load_file(folder / f"{name}.{number}.out.safetensors")
         torch.manual_seed(number)
         random.seed(number)
-        np.random.seed(number)  # noqa: NPY002  # as the models do
+        np.random.seed(number)  # as the models do
         result = trace.run(None, put_in(args, given), put_in(kwargs, given))
         found = [tensor.detach() for _, tensor in leaves(plain(result.output), deep=True)]
         report = result.report
-        assert report.state_source == "embedded_capture_state", report
+        if report.state_source != "embedded_capture_state":
+            return f"took {report.state_source}"
         same = len(found) == len(wanted) and all(
             same_bits(tensor, wanted[str(place)]) for place, tensor in enumerate(found)
         )

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 
 import torchlens as tl
 from tests.running.comparing import REPLAYABLE, assert_same, bare, others, ran, seed_all
+from torchlens.bits import same_bits
 from torchlens.errors import PathDivergenceError
 from torchlens.running import CAUSES
-from torchlens.testing import Program, programs
+from torchlens.testing import Program, check_trace, programs
+from torchlens.validation.kernels import UNINITIALIZED
 
 
 def check(program: Program) -> str:
@@ -31,9 +33,21 @@ def check(program: Program) -> str:
         first = ran(trace, lambda: program.build()[0], args, kwargs, 1)
         assert first.report.path_faithfulness != "diverged", first.report
         assert_same(first.output, bare(program.build()[0], args, kwargs, 1))
+        check_told(trace, first.trace)
         return with_others(trace, program, others(args), others(kwargs))
     finally:
         trace.cleanup()
+
+
+def check_told(trace: tl.Trace, told: tl.Trace) -> None:
+    """The run as a trace has the records of the capture, and of the same inputs the same values."""
+    check_trace(told)
+    assert told.ops.labels == trace.ops.labels
+    assert told.graph_shape_hash == trace.graph_shape_hash
+    for op, again in zip(trace.ops, told.ops, strict=True):
+        if again.has_saved_activation and op.func_name not in UNINITIALIZED:
+            assert same_bits(op.out.detach(), again.out.detach()), op.label
+    told.cleanup()
 
 
 def with_others(trace: tl.Trace, program: Program, args: Any, kwargs: Any) -> str:

@@ -99,7 +99,8 @@ class RunResult:
     Attributes:
         output: What the model would return, in the container that it returned; a class that is not torch's or the
             standard library's own comes as a ``Structure``, with its fields as attributes and items.
-        trace: The run as a ``Trace``: the records of the capture with the values of the run. None with ``fast=True``.
+        trace: The run as a ``Trace``: the records of the capture with the values of the run. None with
+            ``fast=True``, and where it diverged: the model would not have gone that way.
         report: What can be said of both.
         buffers: The buffers that the forward writes, by address, as the run leaves them.
     """

@@ -79,12 +79,12 @@ def refusal(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
 
 
 def found_in(view: View, program: Program) -> list[Diagnostic]:
-    if program.witnessed is None and not view.has_option("replayable"):
+    if not view.has_option("replayable"):
         return [Diagnostic("not_replayable", CAUSES["not_replayable"], None, None)]
     if view.artifact is not None and view.artifact.level not in RUNNABLE_LEVELS:
         problem = f'{CAUSES["artifact_not_runnable"]}: "{view.artifact.level}"'
         return [Diagnostic("artifact_not_runnable", problem, None, None)]
-    if program.returned is None or program.started is None:
+    if program.returned is None or program.started is None or program.witnessed is None:
         return [Diagnostic("forward_not_returned", CAUSES["forward_not_returned"], None, None)]
     found: list[Diagnostic] = []
     for code, problem, at, site in causes(view, program):

@@ -29,6 +29,7 @@ from torchlens.running.containers import rebuilt
 from torchlens.running.contract import Bound, bound
 from torchlens.running.executing import Call, Execution, Heard, calls_of
 from torchlens.running.preflight import found_in, program_for, refusal
+from torchlens.running.retelling import Retelling
 from torchlens.running.state import State, bound_state, sources_of, state_of
 
 __all__ = ["load_state_dict", "readiness", "require_runnable", "run"]
@@ -125,28 +126,36 @@ def run(
     args, kwargs = arguments(view, inputs, input_kwargs)
     with over_events():
         given = bound(program, args, kwargs)
-        with seeded(seed):
-            state = state_of(view, program, generator(seed))
-            execution = Execution(
-                view,
-                program,
-                ready.calls,
-                inputs=given.tensors,
-                parameters=state.parameters,
-                buffers=state.buffers,
-                draws=draws,  # type: ignore[arg-type]  # looked at above
-                strict=strict,
-                heard=Heard(),
-            )
-            untouched = state_digests(program, state) if is_as_captured(program, given) else None
-            outputs = execution.run()
-        report = report_of(view, program, given, state, execution, outputs, seed, untouched)
-        if report.path_faithfulness == "diverged":
-            warn_diverged(report)
-        output = output_of(program, outputs)
-        words = view.tables.forward.words
-        written = {words.buffers[number].address: execution.buffers[number] for number in execution.buffers_written}
-    return RunResult(output, None, report, written)
+        told = None if fast else Retelling(view, seed, recorded=draws == "recorded")
+        try:
+            with seeded(seed):
+                state = state_of(view, program, generator(seed))
+                execution = Execution(
+                    view,
+                    program,
+                    ready.calls,
+                    inputs=given.tensors,
+                    parameters=state.parameters,
+                    buffers=state.buffers,
+                    draws=draws,  # type: ignore[arg-type]  # looked at above
+                    strict=strict,
+                    heard=told or Heard(),
+                )
+                untouched = state_digests(program, state) if is_as_captured(program, given) else None
+                outputs = execution.run()
+            report = report_of(view, program, given, state, execution, outputs, seed, untouched)
+            output = output_of(program, outputs)
+            words = view.tables.forward.words
+            written = {words.buffers[number].address: execution.buffers[number] for number in execution.buffers_written}
+            trace = None
+            if report.path_faithfulness == "diverged":
+                warn_diverged(report)
+            elif told is not None:
+                trace = told.trace(output)
+        finally:
+            if told is not None:
+                told.close_unless_read()
+    return RunResult(output, trace, report, written)
 
 
 def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:

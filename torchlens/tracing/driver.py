@@ -81,7 +81,7 @@ from torchlens.tracing.requested import unmatched
 from torchlens.undoing import undo
 from torchlens.version import VERSION
 
-__all__ = ["BACKEND", "Captured", "capture", "wrapped"]
+__all__ = ["BACKEND", "Captured", "capture", "environment", "wrapped"]
 
 BACKEND: Final = "torch"
 
@@ -171,7 +171,7 @@ def _capture(journal: Journal, request: Request) -> Captured:
             branched_at=None,
             wall_time_ns=time.time_ns(),
             written_by=VERSION,
-            environment=_environment(),
+            environment=environment(),
         )
     )
     writer.is_patient = True  # a full disk is no reason to leave a forward half way
@@ -191,7 +191,8 @@ def _capture(journal: Journal, request: Request) -> Captured:
     return captured
 
 
-def _environment() -> tuple[tuple[str, str], ...]:
+def environment() -> tuple[tuple[str, str], ...]:
+    """Versions and platform of this process, as a stream tells them."""
     return (
         ("python", platform.python_version()),
         ("torch", str.__str__(torch.__version__)),  # plain text: it is a class of its own
