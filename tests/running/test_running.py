@@ -17,6 +17,7 @@ import torchlens as tl
 from tests.running.comparing import REPLAYABLE, assert_same
 from tests.torchlens.models import Double, refusal
 from torchlens.errors import (
+    CaptureOutcomeError,
     ConfigurationError,
     PathDivergenceError,
     RunCapabilityUnavailableError,
@@ -399,3 +400,67 @@ def test_a_default_capture_tells_nothing_of_this() -> None:
     trace = tl.trace(lambda x: x * x[0].item(), torch.ones(3))
     names = {type(stamped.event).__name__ for stamped in trace.journal.events(trace.stream)}
     assert not names & {"ValueTaken", "ConstantKept", "WrittenUnseen", "ForwardWitnessed"}
+
+
+# -- artifacts
+
+
+def test_only_a_whole_capture_is_saved_as_runnable(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.ones(1, 3)
+    halted = captured(model, x, stop_after="0")
+
+    def code(trace: tl.Trace, of: type[tl.TorchLensError]) -> str:
+        return refusal(lambda: trace.save(tmp_path / "a.tlspec", level="runnable"), of)
+
+    assert code(halted, RunCapabilityUnavailableError) == "halted_capture_not_runnable"
+    with pytest.raises(tl.TraceCaptureError) as failed:
+        captured(lambda x: x @ torch.ones(5, 5), x)
+    partial = failed.value.partial_trace
+    assert partial is not None
+    assert code(partial, CaptureOutcomeError) == "capture_incomplete"
+    assert code(tl.trace(model, x), RunCapabilityUnavailableError) == "sparse_preflight_failed"
+    assert not (tmp_path / "a.tlspec").exists()
+
+
+def test_a_runnable_artifact_has_no_payloads_but_what_a_run_needs(tmp_path: Path) -> None:
+    model, x = Net(), torch.randn(3, 4)
+    trace = captured(model, x)
+    trace.save(tmp_path / "a.tlspec", level="runnable")
+    loaded = tl.load(tmp_path / "a.tlspec")
+    assert not any(op.has_saved_activation for op in loaded.ops)
+    assert loaded.readiness.provider == "artifact"
+    loaded.load_state_dict(model.state_dict())
+    assert_same(loaded.run(inputs=x).output, trace.run(inputs=x).output)
+    assert refusal(loaded.run, ConfigurationError) == "run_input_missing"
+
+
+def test_an_artifact_of_another_level_is_not_run(tmp_path: Path) -> None:
+    trace = captured(nn.ReLU(), torch.ones(3))
+    trace.save(tmp_path / "a.tlspec")
+    loaded = tl.load(tmp_path / "a.tlspec")
+    assert [one.code for one in loaded.readiness.diagnostics] == ["artifact_not_runnable"]
+    assert refusal(lambda: loaded.run(inputs=torch.ones(3)), RunCapabilityUnavailableError) == (
+        "run_capability_unavailable"
+    )
+
+
+# -- a run as a trace
+
+
+def test_a_run_is_a_trace_with_its_own_values(net: tuple[Net, tl.Trace]) -> None:
+    model, trace = net
+    x = torch.randn(3, 4)
+    told = trace.run(inputs=x).trace
+    assert told.ops.labels == trace.ops.labels
+    assert told.module_calls.labels == trace.module_calls.labels
+    wanted = tl.trace(model, x)
+    assert all(torch.equal(op.out, wanted.ops[op.label].out) for op in told.ops if op.has_saved_activation)
+    assert told.check_metadata_invariants()
+    assert not told.readiness
+    assert trace.run(inputs=x, fast=True).trace is None
+
+
+def test_a_run_that_diverged_has_no_trace() -> None:
+    trace = captured(by_truth, torch.ones(3))
+    with pytest.warns(TorchLensWarning):
+        assert trace.run(inputs=-torch.ones(3)).trace is None
