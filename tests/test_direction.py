@@ -36,8 +36,12 @@ FACADE_ASKS = {
     ("torchlens.reading.facade", "torchlens.questions.chain"),
     ("torchlens.reading.facade", "torchlens.questions.nonfinite"),
     ("torchlens.reading.facade", "torchlens.questions.nonfinite_answer"),
+    ("torchlens.reading.facade", "torchlens.viz"),
+    ("torchlens.reading.facade", "torchlens.viz.animation"),
+    ("torchlens.reading.facade", "torchlens.viz.asking"),
 }
-"""Two questions and the page are methods of a trace, and their folders read traces: these arrows alone point back."""
+"""Two questions, the page and drawings are methods of a trace, and their folders read traces: these arrows alone point
+back."""
 
 WRITE_SIDE = ("backward", "capture")
 """Folders of torchlens that append events: of the forward, and of backward passes."""

@@ -76,11 +76,11 @@ def outline(group: ElementTree.Element) -> Box:
         numbers = [float(number) for number in NUMBER.findall(points)]
         xs, ys = numbers[::2], numbers[1::2]
         found.append(Box(min(xs), min(ys), max(xs), max(ys)))
-    return max(found, key=lambda box: (box.right - box.left) * (box.bottom - box.top))
+    return max(found or [Box(0, 0, 0, 0)], key=lambda box: (box.right - box.left) * (box.bottom - box.top))
 
 
 def things(svg: bytes, kind: str) -> list[Thing]:
-    """The nodes (``node``), clusters (``cluster``) or the whole (``graph``) of an SVG."""
+    """The nodes (``node``), clusters (``cluster``) and their titles (``title``), or the whole (``graph``) of an SVG."""
     root = ElementTree.fromstring(svg)
     found: list[Thing] = []
     for group in root.iter(f"{SVG}g"):

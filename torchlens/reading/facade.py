@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
@@ -20,6 +20,8 @@ from journal import Journal, StreamId
 from projections import CaptureTables, Moment, Selector, fingerprint, invariants, masks
 from projections.errors import over_events
 from projections.masks import Choice
+from projections.picture import picture_of
+from projections.picture.request import LINES, MOST_NODES, Collapse, GraphKind, Line, Showing
 from projections.queries import resolve
 from projections.selector import label
 from projections.vocabulary import ROOT
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from torchlens.questions.chain import Chain
     from torchlens.questions.nonfinite_answer import FirstNonfinite, Nonfinite
     from torchlens.reading.run_result import Draws, Readiness, RunResult
+    from torchlens.viz import Animation, Direction, Drawing, Layout, Theme
 
 __all__ = ["MISSING", "CaptureOutcome", "Trace"]
 
@@ -962,6 +965,114 @@ class Trace(View):
         from torchlens.page.writing import write_page  # for cost
 
         return write_page(self, path, statistics=statistics, overwrite=overwrite)
+
+    # -- pictures
+
+    def draw(
+        self,
+        *,
+        graph: GraphKind = "forward",
+        rolled: bool = False,
+        collapse: Collapse = "auto",
+        fold_repeats: bool | None = None,
+        buffers: Showing = "meaningful",
+        params: Showing = "meaningful",
+        node_lines: Sequence[Line] = LINES,
+        most_nodes: int = MOST_NODES,
+        orphans: bool = False,
+        direction: Direction = "bottomup",
+        theme: str | Theme = "light",
+        layout: Layout = "auto",
+        legend: bool = True,
+        renderer: str = "auto",
+        node_label: Callable[[Any], str | None] | None = None,
+        highlight: Any = None,
+    ) -> Drawing:
+        """A picture of the capture, which shows itself in a notebook; ``print`` shows it as text, ``.save`` writes it.
+
+        Args:
+            graph: ``"forward"``, ``"backward"`` (autograd nodes), or ``"combined"``, both side by side.
+            rolled: Draw each layer once, with the number of its passes, instead of every pass.
+            collapse: Which modules are drawn closed: ``"none"``; ``"auto"``, as many as it takes for ``most_nodes``;
+                ``"max"``, all; a depth, from 0 on; a part of them, from 0.0 to 1.0; or addresses.
+            fold_repeats: Draw equal siblings once, with how many there are; None does unless ``collapse="none"``.
+            buffers: Which buffer versions are drawn: ``"never"``, ``"meaningful"``, ``"always"``.
+            params: Which parameters are drawn: the same words.
+            node_lines: What is told below a title: ``"shape"``, ``"module"``, ``"params"``, ``"flops"``, ``"time"``,
+                ``"memory"``.
+            most_nodes: Nodes that an automatic picture has at most, where that can be.
+            orphans: Draw ops that are linked to no input and no output too, where they were kept.
+            direction: Where the forward leads: ``"bottomup"``, ``"topdown"``, ``"leftright"``.
+            theme: ``"light"``, ``"dark"``, ``"paper"``, or a ``tl.viz.Theme``.
+            layout: ``"dot"`` until lines cross little; ``"rank"`` quicker; ``"auto"`` the first up to a size.
+            legend: Whether it is told what the colours mean.
+            renderer: What draws, one of ``tl.viz.renderers()``; ``"auto"`` the first one that is here.
+            node_label: A function that is given the record of a node and gives a text in place of title and lines, or
+                None to leave them. Where a node stands for several records, it is given the first one.
+            highlight: What is to stand out: a selector, a label or address, a selection or record, or a list of these.
+
+        Raises:
+            ConfigurationError: ``visualization_mode_invalid``, ``collapse_mode_invalid``, ``collapse_level_invalid``,
+                ``fold_repeats_invalid``, ``buffer_visibility_invalid``, ``visualization_node_style_invalid``,
+                ``visualization_direction_invalid``, ``visualization_theme_invalid``, ``visualization_layout_invalid``,
+                ``visualization_legend_invalid``, ``visualization_renderer_invalid``,
+                ``visualization_highlight_invalid``.
+            PayloadUnavailableError: ``backward_graph_unavailable``.
+            GraphvizUnavailableError: ``graphviz_unavailable``, where the renderer that is named is not here.
+        """
+        from torchlens.viz.asking import drawn  # for cost
+
+        self.require_open()
+        picture = picture_of(
+            self.tables,
+            graph=graph,
+            rolled=rolled,
+            collapse=collapse,
+            fold_repeats=fold_repeats,
+            buffers=buffers,
+            params=params,
+            node_lines=node_lines,
+            most_nodes=most_nodes,
+            orphans=orphans,
+        )
+        return drawn(
+            self,
+            picture,
+            direction=direction,
+            theme=theme,
+            layout=layout,
+            legend=legend,
+            renderer=renderer,
+            node_label=node_label,
+            highlight=highlight,
+        )
+
+    def animate(
+        self,
+        site: Any,
+        *,
+        direction: Direction = "bottomup",
+        theme: str | Theme = "light",
+        renderer: str = "auto",
+    ) -> Animation:
+        """The drawing in which the passes of a site are gone through, one frame each: an HTML fragment for a notebook.
+
+        Args:
+            site: A layer or op: a record, label or selector. Where it is an op, its layer is taken.
+            direction: Where the forward leads, as in ``draw``.
+            theme: Colours, as in ``draw``.
+            renderer: What draws; it has to write SVG.
+
+        Raises:
+            ConfigurationError: ``animation_site_invalid``, where it names no layer or several.
+            GraphvizUnavailableError: ``graphviz_unavailable``, where nothing here draws.
+            RenderingError: ``visualization_renderer_failed``, ``visualization_renderer_timeout``,
+                ``visualization_format_unavailable``.
+        """
+        from torchlens.viz.animation import animated  # for cost
+
+        self.require_open()
+        return animated(self, site, direction=direction, theme=theme, renderer=renderer)
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per op, without tensors and what is as large, which ``trace.ops.to_pandas()`` has; needs pandas."""

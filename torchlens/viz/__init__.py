@@ -8,8 +8,9 @@ here are the looks (``look``, ``themes``, ``legend``), what is written at a node
 from __future__ import annotations
 
 from projections.picture import Cluster, Edge, Node, Picture
+from torchlens.viz.animation import Animation
 from torchlens.viz.drawing import Drawing
-from torchlens.viz.look import Look
+from torchlens.viz.look import Direction, Layout, Look
 from torchlens.viz.programs import Graphviz
 from torchlens.viz.registry import Renderer, register_renderer, renderers, unregister_renderer
 from torchlens.viz.themes import DARK, LIGHT, PAPER, THEMES, Theme
@@ -19,10 +20,13 @@ __all__ = [
     "LIGHT",
     "PAPER",
     "THEMES",
+    "Animation",
     "Cluster",
+    "Direction",
     "Drawing",
     "Edge",
     "Graphviz",
+    "Layout",
     "Look",
     "Node",
     "Picture",

@@ -76,7 +76,7 @@ class Writer:
         theme = self.theme
         yield "digraph trace {"
         yield f"  graph {attributes(self.graph())};"
-        yield f'  node [shape=box fontname="{theme.font}" fontsize=10 margin="0.12,0.045" height=0.28 width=0.4];'
+        yield f'  node [shape=box fontname="{theme.font}" fontsize=10 margin="0.12,0.06" height=0.3 width=0.4];'
         yield f'  edge [fontname="{theme.font}" fontsize={SMALL} arrowsize=0.55 color="{theme.line}"];'
         yield from self.inside()
         for edge in self.picture.edges:
@@ -88,7 +88,7 @@ class Writer:
         return {
             "rankdir": RANKDIR[self.look.direction],
             "nodesep": "0.2",
-            "ranksep": "0.3",
+            "ranksep": "0.22",
             "pad": "0.15",
             "bgcolor": f'"{theme.background}"',
             "fontname": f'"{theme.font}"',
@@ -104,10 +104,9 @@ class Writer:
         """What stands above the picture: its title, what is said about the whole, and what the colours mean."""
         theme = self.theme
         title, caption = caption_of(self.picture)
-        span = f' COLSPAN="{CELLS}" ALIGN="LEFT" BORDER="0"'
-        rows = [f'<TR><TD{span}><FONT COLOR="{theme.ink}"><B>{markup(title)}</B></FONT></TD></TR>']
+        rows = [f'<TR><TD ALIGN="LEFT"><FONT COLOR="{theme.ink}"><B>{markup(title)}</B></FONT></TD></TR>']
         rows += [
-            f'<TR><TD{span}><FONT COLOR="{theme.faint}" POINT-SIZE="9">{markup(line)}</FONT></TD></TR>'
+            f'<TR><TD ALIGN="LEFT"><FONT COLOR="{theme.faint}" POINT-SIZE="9">{markup(line)}</FONT></TD></TR>'
             for line in caption
         ]
         cells = [
@@ -115,10 +114,11 @@ class Writer:
             f'<FONT COLOR="{meaning.ink}" POINT-SIZE="{SMALL}">{markup(meaning.word)}</FONT></TD>'
             for meaning in (meanings(self.picture, self.look) if self.look.legend else ())
         ]
-        for start in range(0, len(cells), CELLS):
-            row = cells[start : start + CELLS]
-            rows.append("<TR>" + "".join(row) + '<TD BORDER="0"></TD>' * (CELLS - len(row)) + "</TR>")
-        return f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3" CELLPADDING="2">{"".join(rows)}</TABLE>'
+        if cells:
+            legend = "".join(f"<TR>{''.join(cells[at : at + CELLS])}</TR>" for at in range(0, len(cells), CELLS))
+            table = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3" CELLPADDING="2">{legend}</TABLE>'
+            rows.append(f'<TR><TD ALIGN="LEFT">{table}</TD></TR>')
+        return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="1" CELLPADDING="1">{"".join(rows)}</TABLE>'
 
     def inside(self) -> Iterator[str]:
         """Clusters and the nodes in them, as they lie in each other; the walk takes no stack of Python's."""

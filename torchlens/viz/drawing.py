@@ -33,7 +33,7 @@ WRITTEN: Final = ("dot", "gv", "txt")
 MOST_LETTERS: Final = 64
 
 PROLOG: Final = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
-"""What stands before the element in an SVG file: it has no place in a page."""
+"""What stands before the element in an SVG file, and has no place in a page."""
 
 
 class Drawing:
@@ -171,11 +171,9 @@ class Drawing:
 
     def _repr_svg_(self) -> str | None:
         try:
-            made = self.render("svg").decode()
+            return inline(self.render("svg"))
         except RenderingError:
             return None  # a notebook shows the text then
-        element = PROLOG.sub("", made, count=1)
-        return element.replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, str]:
         svg = self._repr_svg_()
@@ -190,6 +188,11 @@ class Drawing:
     def __repr__(self) -> str:
         shown = amount(len(self.picture.nodes), "node"), amount(len(self.picture.edges), "edge")
         return f"<Drawing of {cut(self.picture.title, MOST_LETTERS)}: {', '.join(shown)}, renderer {self.renderer!r}>"
+
+
+def inline(svg: bytes) -> str:
+    """The element of an SVG file, as it may stand in a page; it is no wider than there is room."""
+    return PROLOG.sub("", svg.decode(), count=1).replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
 
 
 def unavailable(problem: str) -> GraphvizUnavailableError:

@@ -24,6 +24,7 @@ from torchlens.errors import RenderingError
 from torchlens.printable import cut
 from torchlens.viz.dot import dot_of
 from torchlens.viz.look import Look
+from torchlens.viz.svg import polished
 
 __all__ = ["Graphviz"]
 
@@ -66,7 +67,8 @@ class Graphviz:
         Raises:
             RenderingError: ``visualization_renderer_failed``, ``visualization_renderer_timeout``.
         """
-        return self.run(dot_of(picture, look), format, dpi=dpi)
+        made = self.run(dot_of(picture, look), format, dpi=dpi)
+        return polished(made) if format == "svg" else made
 
     def run(self, source: str, format: str, *, dpi: int) -> bytes:
         """What the program makes of a source in DOT."""

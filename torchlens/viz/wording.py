@@ -17,8 +17,6 @@ __all__ = ["caption_of", "cluster_words", "edge_word", "node_words"]
 WIDEST: Final = 120
 """Letters of one line of a picture; pictures that this package makes keep to fewer."""
 
-TIMES: Final = "\u00d7"
-
 MOST_LINES: Final = 24
 """Lines at one node; the rest is counted."""
 
@@ -58,7 +56,7 @@ def node_words(node: Node, label: str | None = None) -> tuple[str, tuple[str, ..
     if label is not None:
         first, *lines = label[: WIDEST * (MOST_LINES + 1)].split("\n")
         return bounded([first])[0], bounded(lines)
-    title = cut(node.title, WIDEST) + (f" {TIMES}{node.times}" if node.times > 1 else "")
+    title = cut(node.title, WIDEST) + (f" x {node.times}" if node.times > 1 else "")
     often = "fired {:,} times" if node.kind == "grad_fn" else "{:,} calls" if node.kind == "module" else "{:,} passes"
     passes = [often.format(node.passes)] if node.passes > 1 else []
     return title, bounded([*node.lines, *passes, *marks])
@@ -66,7 +64,7 @@ def node_words(node: Node, label: str | None = None) -> tuple[str, tuple[str, ..
 
 def cluster_words(cluster: Cluster) -> tuple[str, tuple[str, ...]]:
     """The title of an open module and the lines below it."""
-    title = (cut(cluster.title, WIDEST) + (f" {TIMES}{cluster.times}" if cluster.times > 1 else "")).strip()
+    title = (cut(cluster.title, WIDEST) + (f" x {cluster.times}" if cluster.times > 1 else "")).strip()
     return title, bounded([*cluster.lines, *([f"{cluster.passes:,} calls"] if cluster.passes > 1 else [])])
 
 

@@ -1,0 +1,189 @@
+"""What trace.draw and trace.animate show of real captures."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from tests.torchlens.models import refusal
+from tests.viz import zoo
+from tests.viz.geometry import Thing, all_texts, things
+from tests.viz.test_drawings import words_of
+from torchlens.errors import ConfigurationError, PayloadUnavailableError
+
+VIEWS: tuple[dict[str, Any], ...] = (
+    {},
+    {"collapse": "none", "direction": "topdown"},
+    {"rolled": True, "direction": "leftright"},
+    {"collapse": "max", "params": "always", "buffers": "always"},
+    {"graph": "backward"},
+    {"graph": "combined", "theme": "dark"},
+)
+
+
+@pytest.fixture(scope="module", params=zoo.MODELS, ids=lambda make: make.__name__.lower())
+def trace(request: pytest.FixtureRequest) -> Iterator[tl.Trace]:
+    made = zoo.traced(request.param)
+    yield made
+    made.cleanup()
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[tl.Trace]:
+    made = zoo.traced(zoo.Loop)
+    yield made
+    made.cleanup()
+
+
+def test_every_view_of_a_model_is_legible(trace: tl.Trace) -> None:
+    for view in VIEWS:
+        if "graph" in view and not len(trace.autograd.grad_fns):
+            continue
+        drawing = trace.draw(**view)
+        svg = drawing.render("svg")
+        nodes, clusters, whole = things(svg, "node"), things(svg, "cluster"), things(svg, "graph")[0]
+        assert len(nodes) == len(drawing.picture.nodes)
+        assert overlapping(nodes) == []
+        assert [text.text for node in nodes for text in node.texts if not node.box.holds(text.box)] == []
+        titles = [Thing(title.id, text.box, []) for title in things(svg, "title") for text in title.texts]
+        assert overlapping([*titles, *nodes]) == []  # the title of a module stands on none of its nodes
+        assert [one.id for one in (*nodes, *clusters) if not whole.box.holds(one.box)] == []
+        assert set(words_of(drawing.picture)) - set(all_texts(svg)) - {""} == set()
+
+
+def overlapping(given: list[Thing]) -> list[tuple[str, str]]:
+    return [
+        (one.id, other.id) for number, one in enumerate(given) for other in given[:number] if one.box.meets(other.box)
+    ]
+
+
+def test_a_text_tells_every_node_once(trace: tl.Trace) -> None:
+    drawing = trace.draw()
+    _, _, body = str(drawing).partition("\n\n")
+    numbers = re.findall(r"^ *(\d+) ", body, re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(drawing.picture.nodes) + 1)]
+
+
+def test_a_stored_capture_is_drawn_as_the_live_one(tmp_path: Path) -> None:
+    live = tl.trace(zoo.mlp(), torch.ones(2, 8), journal=tmp_path / "j")
+    source = live.draw().source
+    live.cleanup()
+    stored = tl.load(tmp_path / "j")
+    assert stored.draw().source == source
+    stored.cleanup()
+
+
+def test_the_call_that_failed_is_red() -> None:
+    trace = zoo.traced(zoo.Failing)
+    drawing = trace.draw()
+    failed = [number for number, node in enumerate(drawing.picture.nodes) if node.kind == "failed"]
+    assert len(failed) == 1
+    line = next(line for line in drawing.source.split("\n") if line.strip().startswith(f"n{failed[0]} ["))
+    assert tl.viz.LIGHT.failed in line
+    trace.cleanup()
+
+
+def test_what_is_highlighted_and_labelled_is_that_of_the_trace(loop: tl.Trace) -> None:
+    drawing = loop.draw(
+        highlight=tl.func("tanh"), node_label=lambda record: f"<{type(record).__name__}>", collapse="none"
+    )
+    told = [drawing.picture.nodes[position].title for position in drawing.look.marked]
+    assert len(told) == 4
+    assert all(title.startswith("tanh") for title in told)
+    assert set(drawing.look.labels.values()) == {"<Op>"}
+
+
+def test_each_pass_of_a_site_is_a_frame_with_its_node(loop: tl.Trace) -> None:
+    layer = next(layer for layer in loop.layers.recurrent if layer.layer_type == "tanh")
+    fragment = loop.animate(layer)
+    found = re.search(r'<script type="application/json">(.*?)</script>', fragment, re.DOTALL)
+    assert found is not None
+    frames = json.loads(found[1])
+    assert [frame["text"] for frame in frames] == [
+        f"{label}: pass {number} of 4, (2, 8) float32" for number, label in enumerate(layer.op_labels, 1)
+    ]
+    picture = loop.draw(fold_repeats=False).picture
+    rows = {row for frame in frames for node in frame["nodes"] for row in picture.nodes[node].rows}
+    assert {loop.ops[label].row for label in layer.op_labels} <= rows
+    assert fragment.count("<svg ") == 1
+    assert loop.animate(layer.layer_label) == fragment == loop.animate(loop.ops[layer.op_labels[1]])
+
+
+def test_an_animation_needs_nothing_from_elsewhere(loop: tl.Trace, tmp_path: Path) -> None:
+    fragment = loop.animate("tanh_1_4")
+    reached = re.findall(r"https?://[^\"' ]+", fragment)
+    assert set(reached) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}  # names, not addresses
+    assert re.search(r"\b(eval|fetch|import|XMLHttpRequest|innerHTML|src=)\b", fragment) is None
+    assert fragment._repr_html_() == fragment
+    page = fragment.save(tmp_path / "page.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert fragment in page
+
+
+@pytest.mark.parametrize("site", [tl.func("linear"), "cell", "cell.weight", [], ["tanh_1_4", "add_1_3"]])
+def test_what_is_not_one_layer_is_not_animated(loop: tl.Trace, site: Any) -> None:
+    assert refusal(lambda: loop.animate(site), ConfigurationError) == "animation_site_invalid"
+
+
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        ({"graph": "sideways"}, "visualization_mode_invalid"),
+        ({"collapse": "some"}, "collapse_mode_invalid"),
+        ({"collapse": 2.5}, "collapse_level_invalid"),
+        ({"fold_repeats": 3}, "fold_repeats_invalid"),
+        ({"buffers": "all"}, "buffer_visibility_invalid"),
+        ({"node_lines": ("colour",)}, "visualization_node_style_invalid"),
+        ({"node_label": 3}, "visualization_node_style_invalid"),
+        ({"theme": "neon"}, "visualization_theme_invalid"),
+        ({"layout": "circo"}, "visualization_layout_invalid"),
+        ({"direction": "inside out"}, "visualization_direction_invalid"),
+        ({"renderer": "dagua"}, "visualization_renderer_invalid"),
+        ({"legend": "yes"}, "visualization_legend_invalid"),
+        ({"highlight": 3.5}, "visualization_highlight_invalid"),
+    ],
+)
+def test_what_is_no_value_of_an_option_is_refused(loop: tl.Trace, option: dict[str, Any], code: str) -> None:
+    assert refusal(lambda: loop.draw(**option), ConfigurationError) == code
+
+
+def test_a_backward_is_not_drawn_before_there_is_one() -> None:
+    trace = tl.trace(nn.ReLU(), torch.ones(2))
+    assert refusal(lambda: trace.draw(graph="backward"), PayloadUnavailableError) == "backward_graph_unavailable"
+    trace.cleanup()
+    assert refusal(trace.draw, tl.TorchLensError) == "trace_cleaned_up"
+    assert refusal(lambda: trace.animate("relu_1_1"), tl.TorchLensError) == "trace_cleaned_up"
+
+
+class Deep(nn.Module):
+    """Many blocks, no two of which are alike."""
+
+    def __init__(self, blocks: int, within: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(*(nn.Tanh() for _ in range(within + n % 7))) for n in range(blocks))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def test_thousands_of_ops_are_drawn_collapsed_in_a_moment() -> None:
+    trace = tl.trace(Deep(60, 40), torch.ones(2), save=[])
+    assert len(trace.ops) > 2500
+    trace.draw()  # the tables are folded when they are first read
+    start = time.perf_counter()
+    drawing = trace.draw()
+    svg = drawing.render("svg")
+    assert time.perf_counter() - start < 10
+    assert len(things(svg, "node")) == len(drawing.picture.nodes) < 100
+    trace.cleanup()

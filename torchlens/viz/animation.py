@@ -1,0 +1,152 @@
+"""``trace.animate(site)``: the drawing of a trace, in which the passes of one layer are gone through, as HTML.
+
+Rule   the fragment needs nothing from elsewhere: the SVG, a few rules of style and a script stand in it. What it tells
+       of a pass is data, which the script puts there as text.
+Note   a frame only says which nodes stand for its pass; the drawing is there once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from projections.picture import picture_of
+from torchlens.errors import ConfigurationError
+from torchlens.printable import cut
+from torchlens.reading.view import View
+from torchlens.viz.asking import drawn, named_by, positions, standing
+from torchlens.viz.drawing import inline
+
+__all__ = ["Animation", "animated"]
+
+MOST_LETTERS: Final = 64
+
+
+class Animation(str):
+    """An HTML fragment, which a notebook shows; ``save`` writes a page of it."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a page that opens from the file."""
+        path = Path(path)
+        head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Animation</title></head><body>\n'
+        path.write_text(f"{head}{self}\n</body></html>\n", encoding="utf-8")
+        return path
+
+
+def animated(trace: View, site: Any, *, direction: object, theme: object, renderer: str) -> Animation:
+    """The fragment of a site.
+
+    Raises:
+        ConfigurationError: ``animation_site_invalid``, where it is not one layer.
+        GraphvizUnavailableError, RenderingError: where no SVG can be made.
+    """
+    rows = passes_of(trace, site)
+    picture = picture_of(trace.tables, fold_repeats=False)
+    look: dict[str, Any] = {"layout": "auto", "legend": True, "node_label": None, "highlight": None}
+    drawing = drawn(trace, picture, direction=direction, theme=theme, renderer=renderer, **look)
+    at = positions(picture)
+    ops = trace.table("ops")
+    frames = [
+        {"nodes": sorted(standing(trace, at, ("ops", row))), "text": frame_text(ops, row, number, len(rows))}
+        for number, row in enumerate(rows, 1)
+    ]
+    colours = drawing.look.theme
+    return Animation(
+        FRAGMENT.replace("{svg}", inline(drawing.render("svg")))
+        .replace("{background}", colours.background)
+        .replace("{ink}", colours.ink)
+        .replace("{marked}", colours.marked)
+        .replace("{frames}", json.dumps(frames).replace("<", "\\u003c"))
+    )
+
+
+def passes_of(trace: View, site: Any) -> Sequence[int]:
+    """The op rows of the layer that something names, by pass."""
+    layers: set[int] = set()
+    for table, row in named_by(trace, site):
+        if table == "layers":
+            layers.add(row)
+        elif table == "ops":
+            layers.add(trace.table("ops").value("layer_row", row))
+        else:
+            raise no_site(site, f"it names a row of {table}")
+    if len(layers) != 1:
+        raise no_site(site, f"it names {len(layers)} layers")
+    rows: Sequence[int] = trace.table("layers").value("op_rows", layers.pop())
+    return rows
+
+
+def no_site(site: Any, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        code="animation_site_invalid",
+        problem=f"{cut(repr(site), MOST_LETTERS)} cannot be animated: {why}",
+        remedy="name one layer or op, such as trace.layers.recurrent[0] or its label",
+    )
+
+
+def frame_text(ops: Any, row: int, number: int, count: int) -> str:
+    shape, dtype = ops.value("shape", row), ops.value("dtype", row)
+    return cut(f"{ops.value('label', row)}: pass {number} of {count}, {shape} {dtype}", 2 * MOST_LETTERS)
+
+
+FRAGMENT: Final = """\
+<div class="torchlens-animation" style="background:{background};color:{ink};font:14px sans-serif">
+<style>
+.torchlens-animation [role=group]{position:sticky;top:0;padding:4px;background:{background}}
+.torchlens-animation .tl-later{opacity:.3}
+.torchlens-animation .tl-now path,.torchlens-animation .tl-now polygon{stroke:{marked};stroke-width:4px}
+</style>
+<div role="group" aria-label="passes">
+<button type="button" data-go="first" aria-label="first pass">|&lt;</button>
+<button type="button" data-go="back" aria-label="pass before">&lt;</button>
+<button type="button" data-go="play" aria-label="play">play</button>
+<button type="button" data-go="next" aria-label="next pass">&gt;</button>
+<button type="button" data-go="last" aria-label="last pass">&gt;|</button>
+<input type="range" min="0" value="0" aria-label="pass">
+<output aria-live="polite"></output>
+</div>
+{svg}
+<script type="application/json">{frames}</script>
+<script>
+(function (root) {
+  const frames = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
+  const slider = root.querySelector("input"), told = root.querySelector("output");
+  const play = root.querySelector('[data-go="play"]'), nodes = new Map();
+  for (const node of root.querySelectorAll("g.node")) nodes.set(node.id, node);
+  const of = (frame) => frame.nodes.map((node) => nodes.get("n" + node).classList);
+  let at = 0, timer = null;
+  const look = () => nodes.get("n" + frames[at].nodes[0]).scrollIntoView({block: "nearest"});
+  const show = (to) => {
+    at = Math.min(Math.max(to, 0), frames.length - 1);
+    for (const frame of frames) of(frame).forEach((list) => { list.remove("tl-now"); list.add("tl-later"); });
+    for (const frame of frames.slice(0, at + 1)) of(frame).forEach((list) => list.remove("tl-later"));
+    of(frames[at]).forEach((list) => list.add("tl-now"));
+    slider.value = at;
+    told.textContent = frames[at].text;
+  };
+  const stop = () => { clearInterval(timer); timer = null; play.textContent = "play"; };
+  const start = () => {
+    if (at === frames.length - 1) show(0);
+    play.textContent = "stop";
+    timer = setInterval(() => { at + 1 < frames.length ? show(at + 1) : stop(); }, 1000);
+  };
+  const go = { first: () => 0, back: () => at - 1, next: () => at + 1, last: () => frames.length - 1 };
+  slider.max = frames.length - 1;
+  slider.addEventListener("input", () => { stop(); show(Number(slider.value)); });
+  for (const button of root.querySelectorAll("button")) {
+    button.addEventListener("click", () => {
+      if (button === play) timer === null ? start() : stop();
+      else { stop(); show(go[button.dataset.go]()); look(); }
+    });
+  }
+  show(0);
+})(document.currentScript.closest(".torchlens-animation"));
+</script>
+</div>"""
