@@ -19,6 +19,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "activation_overwritten": "PayloadUnavailableError",
         "ambiguous_op_lookup": "AmbiguousOpLookupError",
         "ambiguous_record_lookup": "AmbiguousOpLookupError",
+        "animation_site_invalid": "ConfigurationError",
         "argument_not_stored": "PayloadUnavailableError",
         "arguments_not_saved": "PayloadUnavailableError",
         "artifact_path_invalid": "ArtifactError",
