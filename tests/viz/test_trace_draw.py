@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,8 @@ from tests.viz import zoo
 from tests.viz.geometry import Thing, all_texts, things
 from tests.viz.test_drawings import words_of
 from torchlens.errors import ConfigurationError, PayloadUnavailableError
+
+STEPS = ("next", "next", "back", "first", "next", "next", "last", "first")
 
 VIEWS: tuple[dict[str, Any], ...] = (
     {},
@@ -187,3 +191,17 @@ def test_thousands_of_ops_are_drawn_collapsed_in_a_moment() -> None:
     assert time.perf_counter() - start < 10
     assert len(things(svg, "node")) == len(drawing.picture.nodes) < 100
     trace.cleanup()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_the_buttons_of_an_animation_step_through_its_passes(loop: tl.Trace, tmp_path: Path) -> None:
+    told = "document.querySelector('output').textContent"
+    press = "".join(f"document.querySelector('[data-go={name}]').click(); said.push({told});" for name in STEPS)
+    script = f"<script>const said = [{told}]; {press} document.title = said.join(';')</script></body>"
+    page = loop.animate(tl.func("tanh")).save(tmp_path / "page.html")
+    page.write_text(page.read_text().replace("</body>", script))
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    title = re.search(r"<title>(.*?)</title>", shown)
+    assert title is not None
+    assert re.findall(r"pass (\d) of 4", title[1]) == list("123212341")
