@@ -61,7 +61,7 @@ class Page {
 
     host.replaceChildren(
       this.toolbar(),
-      el("div", { id: "stage" }, this.view.canvas),
+      el("div", { id: "stage" }, this.view.canvas, this.view.overview.canvas),
       el("div", { id: "below" }, this.legend, this.shown),
       this.panel.element,
       this.scrubber.element,
@@ -221,8 +221,7 @@ class Page {
     const theme = THEMES[this.theme];
     document.documentElement.dataset["theme"] = this.theme;
     this.colours.use(this.by, theme);
-    this.view.theme = theme;
-    this.view.redraw();
+    this.view.dress(theme);
     this.scrubber.draw(theme);
     const legend = this.colours.legend();
     const entries = legend.entries.map(([colour, text]) => {

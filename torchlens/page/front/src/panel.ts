@@ -1,7 +1,7 @@
 // The panel at the side: what is selected in words, or what was at an event.
 
 import { button, el, svg } from "./dom";
-import { bytes, count, flops, seconds, short } from "./format";
+import { NOT_KNOWN, bytes, count, flops, seconds, short } from "./format";
 import type { Values } from "./data";
 import type { Model } from "./model";
 import { type Happening, Timeline } from "./timeline";
@@ -172,9 +172,9 @@ export class Panel {
     const marks = (ops.marks[op] ?? []).map((mark) => el("span", { class: "mark" }, model.text(mark)));
     const kind = model.text(ops.kind[op]);
     const rows: Row[] = [
-      ["kind", kind === "op" ? model.text(ops.type[op]) : kind],
-      ["shape", model.text(ops.shape[op]) || "not known"],
-      ["dtype", model.text(ops.dtype[op]) || "not known"],
+      ["kind", kind === "op" ? model.text(ops.type[op]) : kind === "failed" ? `${model.text(ops.type[op])}, failed` : kind],
+      ["shape", model.text(ops.shape[op]) || NOT_KNOWN],
+      ["dtype", model.text(ops.dtype[op]) || NOT_KNOWN],
       ["time", seconds(ops.time[op] ?? null)],
       ["FLOPs", flops(ops.flops[op] ?? null)],
       ["memory", bytes(ops.memory[op] ?? null)],
@@ -186,7 +186,8 @@ export class Panel {
       el("h2", {}, model.label(op)),
       marks.length ? el("p", {}, ...marks) : null,
       op === model.failed ? this.ending() : null,
-      table(rows.filter(([, text]) => text !== "")),
+      // An input has no time; a call that failed gave nothing.
+      table(rows.filter(([, text]) => text !== "" && (kind === "op" || text !== NOT_KNOWN))),
     ];
     const event = ops.event[op];
     if (event !== null && event !== undefined) parts.push(el("p", { class: "note" }, "at ", this.eventLink(event)));

@@ -7,6 +7,7 @@ import { select } from "d3-selection";
 import { type ZoomBehavior, type ZoomTransform, zoom, zoomIdentity, zoomTransform } from "d3-zoom";
 import { type Colours, type Theme, inkOn } from "./colours";
 import type { Model } from "./model";
+import { Overview } from "./overview";
 import { HEADER, type Line, type Scene, type Shown } from "./scene";
 import { Timeline } from "./timeline";
 
@@ -22,7 +23,7 @@ export interface Callbacks {
 
 export class View {
   readonly canvas = document.createElement("canvas");
-  theme!: Theme;
+  private theme!: Theme;
   selected: number | undefined;
   private hovered: number | undefined;
   private current = -1; // what the last event was of
@@ -30,6 +31,7 @@ export class View {
   private readonly fired = new Set<number>();
   private readonly withGradient = new Set<number>();
   private strong = new Set<number>();
+  readonly overview: Overview;
   private readonly context = this.canvas.getContext("2d", { alpha: false })!;
   private readonly zoom: ZoomBehavior<HTMLCanvasElement, unknown>;
   private width = 1;
@@ -51,6 +53,10 @@ export class View {
     canvas.setAttribute("role", "application");
     canvas.setAttribute("aria-label", "the model, its modules and the data flow between their ops");
     this.position = timeline.count;
+    this.overview = new Overview(scene, (x, y) => {
+      const { k } = this.transform;
+      this.put(this.width / 2 - x * k, this.height / 2 - y * k, k);
+    });
     this.zoom = zoom<HTMLCanvasElement, unknown>()
       .scaleExtent([0.01, 4])
       .clickDistance(4)
@@ -174,8 +180,15 @@ export class View {
   // -- what is shown
 
   sceneChanged(): void {
+    this.overview.changed();
     this.markMoment();
     this.markLines();
+    this.redraw();
+  }
+
+  dress(theme: Theme): void {
+    this.theme = theme;
+    this.overview.changed();
     this.redraw();
   }
 
@@ -305,6 +318,8 @@ export class View {
     this.drawRings(seen, k);
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (k < TEXT_FROM) this.drawNames(seen);
+    const inSight = { x: sight[0], y: sight[1], w: sight[2] - sight[0], h: sight[3] - sight[1] };
+    this.overview.draw(inSight, theme, (id) => this.colours.of(id));
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 500) this.frames.shift();
   }
