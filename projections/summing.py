@@ -39,6 +39,10 @@ ADDITIVE: Final = (
 seconds, all else counts and bytes."""
 
 
+ALIKE: Final = ("ops", "unknown_ops", "params", "trainable_params", "flops", "macs", "memory")
+"""Those that modules have in common which are alike."""
+
+
 @attrs.define(slots=True)
 class Amounts:
     """By amount its sum over what is known, and of how many things it is not known."""
@@ -319,8 +323,7 @@ def by_module(tables: CaptureTables, *, fold: bool, flops_per_mac: FlopsPerMac =
         holders = tables.params.column("module_row")
         made.add_parameters([own[place[row]] if row in place else None for row in holders])
         below = below_each(tables, order)
-        keys: list[Hashable] = [module_key(tables, row, own[number]) for number, row in enumerate(order) if fold]
-        parts = arranged(order, own, below, kinds(below, keys) if fold else ())
+        parts = arranged(order, own, below, kinds(below, module_keys(tables, order, own, below)) if fold else ())
         return Sums("module", tuple(parts), made.outside, made.totals)
 
 
@@ -338,14 +341,22 @@ def below_each(tables: CaptureTables, order: Sequence[int]) -> list[list[int]]:
     return below
 
 
-def module_key(tables: CaptureTables, row: int, own: Amounts) -> Hashable:
-    """What a module is and did, but for its name, what it kept and how long it took."""
-    value = tables.modules.value
-    calls = value("call_rows", row)
-    shapes = (shapes_at(tables, calls[0], "input"), shapes_at(tables, calls[0], "output")) if calls else None
-    names = tuple([address.rpartition(".")[2] for address in value("address_children", row)])
-    did = tuple([own.value(name) for name in ("ops", "unknown_ops", "params", "trainable_params", "flops", "macs")])
-    return value("class_name", row), len(calls), value("training", row), shapes, did, own.value("memory"), names
+def module_keys(
+    tables: CaptureTables, order: Sequence[int], own: Sequence[Amounts], below: Sequence[Sequence[int]]
+) -> list[Hashable]:
+    """What each module is and did, but for its name, what it kept and how long it took."""
+    modules = tables.modules
+    names = modules.column("name")
+    told = [modules.column(name) for name in ("class_name", "training", "call_rows")]
+    made: list[Hashable] = []
+    for number, row in enumerate(order):
+        class_name, training, calls = (column[row] for column in told)
+        shapes = (shapes_at(tables, calls[0], "input"), shapes_at(tables, calls[0], "output")) if calls else None
+        did = tuple([own[number].value(name) for name in ALIKE])
+        made.append(
+            (class_name, training, len(calls), shapes, did, tuple([names[order[one]] for one in below[number]]))
+        )
+    return made
 
 
 def shapes_at(tables: CaptureTables, call: int, side: Literal["input", "output"]) -> tuple[Any, ...]:

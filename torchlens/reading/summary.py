@@ -222,12 +222,12 @@ def chosen_parts(tables: CaptureTables, options: SummaryOptions, level: Level) -
     """All parts, and of them those that are shown for their depth and number."""
     if options.flop_convention == "fma1":
         require_convertible(tables)
-    sums = parts_of(tables, options, level, fold=options.fold_repeats is True)
-    most = options.max_rows
-    if options.fold_repeats == "auto" and most is not None and sum(map(is_deep_enough(options), sums.parts)) > most:
-        sums = parts_of(tables, options, level, fold=True)
-    shown = list(filter(is_deep_enough(options), sums.parts))
-    if most is not None and options.depth in (None, "auto"):
+    fold, most, deepest = options.fold_repeats, options.max_rows, options.depth
+    if fold == "auto":
+        fold = most is not None and num_rows(tables, level, deepest) > most
+    sums = parts_of(tables, options, level, fold=fold)
+    shown = [part for part in sums.parts if not isinstance(deepest, int) or part.depth <= deepest]
+    if most is not None and deepest in (None, "auto"):
         depth = max([part.depth for part in shown], default=0)
         while depth > 1 and sum(part.depth <= depth for part in shown) > most:
             depth -= 1
@@ -236,9 +236,12 @@ def chosen_parts(tables: CaptureTables, options: SummaryOptions, level: Level) -
     return sums, shown if options.filter is not None else shown[:most]
 
 
-def is_deep_enough(options: SummaryOptions) -> Callable[[Part], bool]:
-    depth = options.depth
-    return lambda part: not isinstance(depth, int) or part.depth <= depth
+def num_rows(tables: CaptureTables, level: Level, deepest: object) -> int:
+    """Rows that there are where none is folded, versions of buffers aside."""
+    if level == "op":
+        return int(tables.fact("num_ops"))
+    depths = tables.modules.column("address_depth")
+    return sum(depth <= deepest for depth in depths) if isinstance(deepest, int) else len(depths)
 
 
 def parts_of(tables: CaptureTables, options: SummaryOptions, level: Level, *, fold: bool) -> Sums:
@@ -419,7 +422,7 @@ def totals(
 ) -> list[str]:
     fact, told = tables.fact, show.told
     recurrent = len(fact("recurrent_layers"))
-    several = f", {recurrent} with several passes" if recurrent else ""
+    several = f", {recurrent:,} with several passes" if recurrent else ""
     others = fact("num_tensors") - fact("num_ops")
     facts = {
         "ops": f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}{several};"
