@@ -4,6 +4,7 @@ Reads  what each part is in itself, and the parts right below it.
 Gives  a number for each, equal for those that are alike.
 Rule   parts are compared by what they are and by the numbers of those below, never by walking both: the time goes with
        the size of the tree.
+Not    which parts of a graph repeat, where edges have to agree too (picture/repeats.py).
 """
 
 from __future__ import annotations

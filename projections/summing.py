@@ -157,21 +157,23 @@ class OpAmounts:
         """Times and FLOPs of the firings, with the op that their node belongs to; others are outside."""
         if self.totals["backward_time"] is None and self.totals["backward_flops"] is None:
             return
-        tables = self.tables
-        fires = tables.table("grad_fn_calls")
-        homes: Sequence[int] = homes_of_nodes(tables)
-        nodes, times, flops = (fires.column(name) for name in ("grad_fn_row", "backward_duration", "flops"))
-        counts = self.totals["backward_flops"] is not None
-        for row in range(len(fires)):
-            node: int = nodes[row]
-            home = homes[node] if 0 <= node < len(homes) else NOWHERE
-            amounts = self.amounts[home] if home != NOWHERE else self.outside
-            amounts.put("backward_time", times[row])
-            if counts:
-                amounts.put("backward_flops", products(flops[row], self.flops_per_mac))
-        if counts:
-            for number in tables.table("backward_passes").column("unattributed_flops"):
-                self.outside.put("backward_flops", products(number, self.flops_per_mac))
+        nodes = self.tables.table("grad_fns")
+        homes = [self.amounts[home] if home != NOWHERE else self.outside for home in homes_of_nodes(self.tables)]
+        for home, count, time in zip(
+            homes, nodes.column("num_calls"), nodes.column("total_backward_duration"), strict=True
+        ):
+            if count:
+                home.put("backward_time", time)
+        if self.totals["backward_flops"] is not None:
+            self.add_executed(homes)
+
+    def add_executed(self, homes: Sequence[Amounts]) -> None:
+        fires = self.tables.table("grad_fn_calls")
+        of_fires: Sequence[int] = fires.column("grad_fn_row")
+        for node, flops in zip(of_fires, fires.column("flops"), strict=True):
+            homes[node].put("backward_flops", products(flops, self.flops_per_mac))
+        for flops in self.tables.table("backward_passes").column("unattributed_flops"):
+            self.outside.put("backward_flops", products(flops, self.flops_per_mac))
 
     def add_parameters(self, homes: Iterable[Amounts | None]) -> None:
         """The parameters, each with the amounts of where it is at home; None for outside."""
@@ -223,7 +225,7 @@ def totals_of(tables: CaptureTables, flops_per_mac: FlopsPerMac) -> dict[str, fl
     executed = fact("executed_flops") if fact("executed_evidence") == "measured" else None
     times: list[float] = []
     if fact("num_grad_fn_calls"):
-        found = tables.table("grad_fn_calls").column("backward_duration")
+        found = tables.table("grad_fns").column("total_backward_duration")
         times = [time for time in found if time is not None]
     return {
         "ops": fact("num_ops"),

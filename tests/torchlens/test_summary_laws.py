@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +116,21 @@ def test_a_journal_gives_the_same_summary(program: Program, tmp_path_factory: py
     read = tl.load(path)
     assert [read.summary(level) for level in ("module", "op")] == there
     read.cleanup()
+
+
+def test_an_artifact_gives_the_same_summary_and_the_same_graph(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    trace = tl.trace(model, torch.randn(3, 4), capture=BOTH)
+    trace.backward(trace.output.sum())
+    trace.save(tmp_path / "one.tlspec")
+    read = tl.load(tmp_path / "one.tlspec")
+    for level in ("module", "op"):
+        here, there = (one.summary(level, columns=["+backward_flops", "+backward_time"]) for one in (trace, read))
+        require_sums(there)
+        assert there.rows == here.rows
+        assert there.outside == here.outside
+    assert tl.export.to_json(read, graph="combined") == tl.export.to_json(trace, graph="combined")
 
 
 def test_a_shared_module_and_a_tied_weight_count_once() -> None:
