@@ -146,7 +146,6 @@ def test_a_journal_is_made_of_an_artifact(tmp_path: Path) -> None:
         ({"include_outs": "yes"}, "option_value_invalid"),
         ({"overwrite": 1}, "option_value_invalid"),
         ({"level": "runnable"}, "sparse_preflight_failed"),
-        ({"include_weights": True}, "option_not_available"),
         ({"strict": 0}, "option_value_invalid"),
     ],
 )

@@ -74,7 +74,7 @@ def public_names(kind: type) -> list[str]:
 INSIDE: Final = frozenset(
     (
         *("about", "counted", "first_place", "live", "only_output", "read", "row", "table_name"),
-        *("as_captured", "quiet_grad", "told"),
+        *("as_captured", "embedded", "quiet_grad", "told"),
     )
 )
 """Names of records that are for other parts of the package, and in no ``dir``."""

@@ -390,7 +390,7 @@ def notes_of_gradients(unstored: Sequence[str]) -> Iterator[str]:
 
 def unstored_gradients(view: View) -> tuple[str, ...]:
     """Names of the ops and parameters of which a gradient was kept, and its bytes are not in the journal on disk."""
-    if view.journal.path is None:
+    if view.journal.path is None and view.artifact is None:
         return ()
     gradients, ops, params = view.tables.gradients, view.tables.ops, view.tables.params
     columns = (gradients.column(name) for name in ("payload_ref", "op_row", "param_row"))
@@ -405,7 +405,7 @@ def unstored_gradients(view: View) -> tuple[str, ...]:
 
 def unstored_rows(view: View) -> tuple[int, ...]:
     """The ops of which a payload was kept, and its bytes are not in the journal on disk; none for one in memory."""
-    if view.journal.path is None:
+    if view.journal.path is None and view.artifact is None:
         return ()
     ops = view.tables.ops
     refs = zip(ops.column("payload_ref"), ops.column("transformed_payload_ref"), strict=True)

@@ -1060,15 +1060,22 @@ class Param(Record):
 
     @property
     def value(self) -> Any:
-        """A copy of the parameter: as it is now while it lives, else as it was when an op first took it.
+        """A copy of the parameter: as it is now while it lives, else as it was when an op first took it, or as an
+        artifact holds it.
 
         Raises:
             PayloadUnavailableError: ``parameter_not_live``, where it is gone or of another process, and was not kept.
         """
         if self.value_basis == "stored":
-            row = self.read("op_rows")[0]
-            return self.trace.argument("ops", row, self.first_place(row))
+            embedded = self.embedded()
+            row = self.read("op_rows")[0] if embedded is None else -1
+            return self.trace.argument("ops", row, self.first_place(row)) if embedded is None else embedded
         return self.live("value").detach().clone()
+
+    def embedded(self) -> Any | None:
+        """It as the artifact holds it that the trace was loaded from; None where that does not."""
+        weights = None if self.trace.artifact is None else self.trace.artifact.weights()
+        return None if weights is None else weights.get(self.address)
 
     def as_captured(self, field: str) -> Any:
         """The parameter itself if nothing has written to it since the capture, else a copy of what was kept of it.
@@ -1080,6 +1087,9 @@ class Param(Record):
         handle = self.handle
         if handle is not None and self.trace.handles is not None and self.trace.handles.is_as_captured(self.row):
             return handle
+        embedded = self.embedded()
+        if embedded is not None:
+            return embedded
         rows = self.read("op_rows")
         if rows and self.trace.table("ops").value("has_saved_args", rows[0]):
             return self.trace.argument("ops", rows[0], self.first_place(rows[0]))
@@ -1098,7 +1108,8 @@ class Param(Record):
         if self.handle is not None:
             return "live"
         rows = self.read("op_rows")
-        return "stored" if rows and self.trace.table("ops").value("has_saved_args", rows[0]) else None
+        is_stored = rows and self.trace.table("ops").value("has_saved_args", rows[0])
+        return "stored" if is_stored or self.embedded() is not None else None
 
     def first_place(self, row: int) -> int:
         """Where it stands among the inputs of an op that took it."""

@@ -127,6 +127,10 @@ class Stored(Protocol):
         """A tensor that was read from it, on the device that was asked for."""
         ...
 
+    def weights(self) -> Mapping[str, Any] | None:
+        """The parameters and buffers that it holds, by address; None where it was saved without."""
+        ...
+
 
 class View(ABC):
     """A stream of a journal as tables, payloads and live tensors.
@@ -422,6 +426,22 @@ class View(ABC):
                 label=label,
             )
         return self.kept(kept)
+
+    def weights(self) -> Mapping[str, Any] | None:
+        """Parameters and buffers by address: those of the live model, as they are now, or those that the artifact holds
+        which the trace was loaded from. None where they are not here."""
+        self.require_open()
+        if self.artifact is not None:
+            return self.artifact.weights()
+        if self.handles is None:
+            return None
+        words = self.tables.forward.words
+        held = {
+            row.address: self.handles.parameter(number)
+            for number, row in enumerate(words.parameters[: words.registered])
+        }
+        held |= {row.address: self.handles.buffer(number) for number, row in enumerate(words.buffers)}
+        return None if any(tensor is None for tensor in held.values()) else held
 
     def bytes_tensor(self, number: int) -> Any:
         """A payload as a tensor of bytes."""

@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 import msgpack
 import xxhash
 
-from projections.columns import COLUMNS
+from projections.columns import COLUMNS, VERSIONS
 from projections.decoding import PackedTable, unpack_table
 from projections.errors import over_events
 from projections.stored import StoredProjector
 from projections.stripped import PayloadKind
 from torchlens import collector
-from torchlens.errors import ConfigurationError
+from torchlens.errors import ArtifactError, ConfigurationError
 from torchlens.journals import journal_view
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
+from torchlens.reading.view import View, no_torch
 from torchlens.tlspec.artifact_journal import STREAM, ArtifactJournal
 from torchlens.tlspec.blobs import Blobs
 from torchlens.tlspec.errors import integrity_refused, load_failed
@@ -33,6 +36,7 @@ from torchlens.tlspec.levels import kinds_of
 from torchlens.tlspec.manifest import Manifest
 from torchlens.tlspec.saving import EVENTS, RECORDS
 from torchlens.tlspec.staging import MANIFEST, standing_at
+from torchlens.tlspec.weights import Weights
 
 __all__ = ["load"]
 
@@ -55,7 +59,7 @@ def load(
         map_location: Of an artifact, the device that tensors are put on, such as ``"cuda"``; None is the CPU.
 
     Raises:
-        ConfigurationError: ``load_option_not_applicable``, for an option of the other kind.
+        ConfigurationError: ``load_option_not_applicable``, for an option of the other kind; ``map_location_invalid``.
         ArtifactError: What is wrong with an artifact.
         JournalError: ``journal_holds_none``; ``journal_holds_many``, when there are several captures and none was
             chosen; ``capture_unknown``, ``capture_ambiguous``.
@@ -88,8 +92,11 @@ def not_applicable(option: str, what: str) -> ConfigurationError:
 
 
 def load_artifact(path: str | os.PathLike[str], *, lazy: bool, map_location: Any) -> Trace:
+    device = device_of(map_location)
     with collector.paused(), Folder(path) as folder:
         manifest = Manifest.read(folder)
+        with suppress(PackageNotFoundError):
+            manifest.require_torch(version("torch"), folder.path)
         events, records = (read_file(folder, manifest, name) for name in (EVENTS, RECORDS))
         tables = tables_of(folder.path, manifest, records)
         blobs = Blobs(folder, manifest.body_index, manifest.files, lazy=lazy)
@@ -101,7 +108,7 @@ def load_artifact(path: str | os.PathLike[str], *, lazy: bool, map_location: Any
         raise
     made = Trace(journal, STREAM)
     made.projector = StoredProjector(tables, StreamSource(journal, STREAM))
-    made.artifact = Artifact(folder.path, manifest, blobs, map_location)
+    made.artifact = Artifact(made, folder.path, manifest, blobs, device)
     return made
 
 
@@ -109,12 +116,14 @@ class Artifact:
     """What a trace was loaded from.
 
     Attributes:
+        view: The trace.
         path: Where it was.
         manifest: What it says of itself.
         device: The device that tensors are put on; None for the CPU.
     """
 
-    def __init__(self, path: Path, manifest: Manifest, blobs: Blobs, device: Any) -> None:
+    def __init__(self, view: View, path: Path, manifest: Manifest, blobs: Blobs, device: Any) -> None:
+        self.view: Final = view
         self.path: Final = path
         self.manifest: Final = manifest
         self.blobs: Final = blobs
@@ -132,6 +141,35 @@ class Artifact:
     def placed(self, tensor: Any) -> Any:
         """A tensor that was read from it, on the device that was asked for."""
         return tensor if self.device is None else tensor.to(self.device)
+
+    def weights(self) -> Weights | None:
+        """The parameters and buffers that it holds, by address; None where it was saved without."""
+        return Weights(self.view, self.blobs) if self.manifest.options.get("include_weights") is True else None
+
+
+def device_of(given: Any) -> Any:
+    """The device that tensors are put on; None for the CPU.
+
+    Raises:
+        ConfigurationError: ``map_location_invalid``.
+    """
+    if given is None or given == "cpu":
+        return None
+    try:
+        import torch  # for cost: records are read without torch
+
+        device = torch.device(given)
+        torch.empty(0, device=device)  # whether it is there
+    except ModuleNotFoundError as exc:
+        raise no_torch(exc) from exc
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as exc:
+        raise ConfigurationError(
+            code="map_location_invalid",
+            problem=f"tensors cannot be put on map_location={given!r}: " + f"{exc}".partition("\n")[0],
+            remedy='pass a device that is here, such as "cpu" or "cuda:0"',
+            argument="map_location",
+        ) from exc
+    return device
 
 
 def read_file(folder: Folder, manifest: Manifest, name: str) -> bytes:
@@ -162,9 +200,17 @@ def tables_of(path: Path, manifest: Manifest, data: bytes) -> Mapping[str, Packe
             raise integrity_refused(path, "its records are no tables")
         table = unpack_table(stored)
         found[table.summary.name] = table
+    later = [one.name for one in manifest.tables if one.version > VERSIONS.get(one.name, one.version)]
+    if later:
+        raise ArtifactError(
+            code="artifact_version_above_runtime",
+            problem=f"the table of {later[0]} in the artifact {str(path)!r} is of a later version than this one reads",
+            remedy="load it with the version of this package that wrote it, or with a later one",
+            path=str(path),
+        )
     told = {one.name: (one.rows, one.digest) for one in manifest.tables}
     if told != {name: (table.summary.num_rows, table.summary.digest().hex()) for name, table in found.items()}:
         raise integrity_refused(path, "its records are not those that its manifest tells")
-    if found.keys() != COLUMNS.keys() or found["capture"].summary.num_rows != 1:
+    if not COLUMNS.keys() <= found.keys() or found["capture"].summary.num_rows != 1:
         raise integrity_refused(path, "its records are not those of one capture")
-    return found
+    return {name: found[name] for name in COLUMNS}

@@ -30,7 +30,7 @@ from projections.stored import stored
 from projections.stripped import Stripped, named_by
 from torchlens import above, collector
 from torchlens.errors import PayloadUnavailableError, TorchLensWarning
-from torchlens.options import require_switch, unavailable
+from torchlens.options import require_switch
 from torchlens.reading.view import View, require_trace
 from torchlens.tlspec import blobs
 from torchlens.tlspec.artifact_journal import packed_events
@@ -38,6 +38,7 @@ from torchlens.tlspec.levels import Kept, kept_at
 from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
 from torchlens.tlspec.staging import Staging
+from torchlens.tlspec.weights import weights_of
 from torchlens.version import VERSION
 
 EVENTS: Final = "events.msgpack"
@@ -81,8 +82,6 @@ def write_artifact(
     require_switch("strict", strict)
     if kept.level == "runnable":
         above.running().require_runnable(view)
-    if kept.has_weights:
-        raise unavailable("include_weights")
     with collector.paused(), over_events(), Staging(path, overwrite=overwrite) as staging:
         saved = Saved(view, kept)
         written = blobs.write(staging.folder, saved.blobs(strict=strict))
@@ -148,7 +147,7 @@ class Saved:
         """Each payload that has bytes, in the order of their numbers.
 
         Raises:
-            PayloadUnavailableError: ``payload_without_bytes``.
+            PayloadUnavailableError: ``payload_without_bytes``, and what ``weights_of`` raises.
             JournalError: ``payload_lost``, ``payload_damaged``.
         """
         left_out: list[str] = []
@@ -158,6 +157,8 @@ class Saved:
                 left_out.append(name)
             else:
                 yield blobs.Blob(number=number, kind=kind, name=name, dtype=dtype, shape=shape, data=data)
+        if self.kept.has_weights:
+            yield from weights_of(self.view)
         if left_out:
             warnings.warn(not_saved(left_out), stacklevel=2)
 
@@ -173,7 +174,8 @@ class Saved:
     # -- files
 
     def events(self, body_index: Sequence[StoredPayload]) -> bytes:
-        places = [Located(one.number, 0, 0, one.nbytes, bytes.fromhex(one.digest)) for one in body_index]
+        payloads = [one for one in body_index if blobs.counted(one.kind) == "payload"]
+        places = [Located(one.number, 0, 0, one.nbytes, bytes.fromhex(one.digest)) for one in payloads]
         return packed_events(self.rows, places, 1 + max(self.names, default=-1))
 
     def records(self) -> bytes:
