@@ -134,7 +134,7 @@ class CaptureOutcome:
     partial: bool  # whether the records are a prefix of what a whole forward would have given
 
 
-INSIDE: Final = frozenset(dir(View)) - {"events", "opened"} | frozenset(
+INSIDE: Final = frozenset(dir(View)) - {"events", "opened", "weights"} | frozenset(
     (
         "alive",
         "gradients_looked_at",
