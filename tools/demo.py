@@ -3,8 +3,9 @@
     python tools/demo.py                 # everything
     python tools/demo.py --read PATH     # the reading alone, on any journal that holds one capture
 
-Leaves under ``demo/``, to look at: ``page.html``, the whole of it as a page for a browser; the journal itself,
-``summary.txt``, and ``ops.csv`` with one row per op.
+Leaves under ``demo/``, to look at: ``page.html``, all of it as a page for a browser; ``graph.svg``, a picture of the
+forward and backward; ``gpt2.tlspec``, the capture as an artifact; the journal itself, ``summary.txt``, and ``ops.csv``
+with one row per op.
 """
 
 from __future__ import annotations
@@ -101,12 +102,40 @@ def read(path: Path) -> None:
 
 
 def leave(trace: Any, folder: Path) -> None:
-    """Write what there is to look at."""
+    """Write what there is to look at, and say where it is."""
     folder.mkdir(exist_ok=True)
     (folder / "summary.txt").write_text(f"{trace.summary()}\n", encoding="utf-8")
     trace.to_pandas().to_csv(folder / "ops.csv", index=False)
+    save(trace, folder / "gpt2.tlspec")
+    picture = draw(trace, folder / "graph.svg")
     page = trace.to_html(folder / "page.html", overwrite=True)
-    print(f"A page of it, with a time scrubber, to open in a browser: {page.as_uri()}")
+    print("\nOpen in a browser:")
+    print(f"  {page.as_uri()}\n    the graph, every op with its source and values, and a time scrubber over all events")
+    if picture is not None:
+        print(f"  {picture.as_uri()}\n    a picture of the forward and the backward")
+
+
+def save(trace: Any, path: Path) -> None:
+    """Save the capture as an artifact, and hold what is loaded from it against the capture."""
+    trace.save(path, overwrite=True)
+    loaded = tl.load(path, lazy=True)
+    difference = tl.first_difference(trace, loaded)
+    told = "nothing differs" if not difference else f"DIFFERENT: {difference}"
+    print(f"Saved as {path.name}, {size_of(path) / 1e6:.1f} MB, and loaded back: {len(loaded.ops)} ops, and {told}.")
+    loaded.cleanup()
+    assert not difference
+
+
+def draw(trace: Any, path: Path) -> Path | None:
+    """Draw the forward and the backward side by side; None where nothing is installed that draws."""
+    try:
+        trace.draw(graph="combined").save(path)
+    except tl.TorchLensError as exc:
+        if exc.code != "graphviz_unavailable":
+            raise
+        print(f"No picture: {exc}")
+        return None
+    return path
 
 
 def tell_backward(trace: Any) -> None:
