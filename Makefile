@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml Makefile
 	$(BIN)/python -m pip install -qq -e ".[dev]"
 	@touch $@
 
-demo: $(STAMP)  ## trace a small GPT-2 into demo/, check the capture, read it back in another process
+demo: $(STAMP)  ## trace a small GPT-2, check the capture, read it back, leave a page and a picture in demo/
 	$(BIN)/python tools/demo.py
 
 test: lint types $(CHROMIUM)  ## everything CI holds: lint, types, all tests
