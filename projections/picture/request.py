@@ -25,7 +25,7 @@ MODES: Final[tuple[Mode, ...]] = ("none", "auto", "max")
 LINES: Final[tuple[Line, ...]] = ("shape", "module")
 """The lines that nodes have by default."""
 
-MOST_NODES: Final = 60
+MOST_NODES: Final = 40
 """Nodes that an automatic picture has at most, where that can be."""
 
 

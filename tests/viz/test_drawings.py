@@ -16,7 +16,7 @@ from rich.cells import cell_len
 import torchlens as tl
 from projections.picture import Picture
 from tests.torchlens.models import refusal
-from tests.viz.geometry import all_texts, things
+from tests.viz.geometry import SVG, all_texts, things
 from tests.viz.hand_made import HOSTILE, chain, hostile, op, small
 from torchlens.errors import ConfigurationError, GraphvizUnavailableError, RenderingError
 from torchlens.viz import THEMES, Drawing, Graphviz, Look, Theme, programs, registry
@@ -166,6 +166,29 @@ def test_modules_as_deep_as_they_come_are_drawn_without_a_stack() -> None:
     assert max(map(cell_len, str(Drawing(deep)).split("\n"))) <= 80
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_browser_shows_an_svg_well_whatever_fonts_it_has(program: str) -> None:
+    root = ElementTree.fromstring(Drawing(small(), renderer=program).render("svg"))
+    whole = root.find(f"{SVG}g")
+    assert whole is not None
+    groups = [(group.get("class"), group) for group in whole.findall(f"{SVG}g")]
+    nodes = [group for kind, group in groups if kind == "node"]
+    assert len(nodes) == len(small().nodes)
+    for group in nodes:
+        assert {text.get("text-anchor") for text in group.iter(f"{SVG}text")} == {"middle"}
+        assert len({text.get("x") for text in group.iter(f"{SVG}text")}) == 1
+        title, lines = node_words(small().nodes[int(group.get("id", "")[1:])])
+        assert group.findtext(f"{SVG}title") == "\n".join((title, *lines))  # what a pointer that rests on it shows
+    kinds = [kind for kind, _ in groups]
+    assert kinds[-3:] == ["title"] * 3  # behind the edges, so in front of them
+    assert kinds.count("title") == kinds.count("cluster") == 3
+    for kind, group in groups:
+        if kind == "cluster":
+            assert list(group.iter(f"{SVG}text")) == []
+        if kind == "title":
+            assert {text.get("paint-order") for text in group.iter(f"{SVG}text")} == {"stroke"}
+
+
 # -- the look
 
 
@@ -177,6 +200,7 @@ def test_every_text_of_a_theme_stands_out_from_what_is_behind_it(name: str) -> N
         assert contrast(theme.ink, getattr(theme, fill)) >= 4.5, fill
     for fill in (*fills, "cluster", "background"):
         assert contrast(theme.faint, getattr(theme, fill)) >= 4.5, fill
+    assert min(contrast(theme.inplace, fill) for fill in (theme.op, theme.kept)) >= 4.5
     for word in ("gradient", "inplace", "line"):
         assert contrast(getattr(theme, word), theme.background) >= 3, word  # WCAG 2.1, 1.4.11
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from projections.picture.parts import Edge, Node, Picture
+from projections.picture.parts import Edge, Mark, Node, Picture
 from torchlens.printable import amount
 from torchlens.viz.legend import meanings
 from torchlens.viz.look import Direction, Look
 from torchlens.viz.themes import Theme
-from torchlens.viz.wording import caption_of, cluster_words, edge_word, node_words
+from torchlens.viz.wording import WORDS, caption_of, cluster_words, edge_word, node_words
 
 __all__ = ["dot_of"]
 
@@ -177,7 +177,7 @@ class Writer:
         line, width = line_around(node, theme)
         made = {
             "id": f'"n{position}"',
-            "label": label(title, lines, theme, is_failed=node.kind == "failed" or "failed" in node.marks),
+            "label": label(title, lines, theme, node.marks),
             "style": f'"{style_of(node)}"',
             "fillcolor": f'"{fill_of(node, theme)}"',
             "color": f'"{line}"',
@@ -220,12 +220,15 @@ class Writer:
         return f"n{source} -> n{target} {attributes(made)}"
 
 
-def label(title: str, lines: Iterable[str], theme: Theme, *, is_failed: bool = False) -> str:
+def label(title: str, lines: Iterable[str], theme: Theme, marks: frozenset[Mark]) -> str:
     """A title and smaller lines below it, as an HTML-like label."""
-    below = "".join(
-        f'<BR/><FONT POINT-SIZE="{SMALL}" COLOR="{theme.ink if is_failed else theme.faint}">{markup(line)}</FONT>'
-        for line in lines
-    )
+
+    def colour(line: str) -> str:
+        if "inplace" in marks and line == WORDS["inplace"]:
+            return theme.inplace
+        return theme.ink if "failed" in marks else theme.faint
+
+    below = "".join(f'<BR/><FONT POINT-SIZE="{SMALL}" COLOR="{colour(line)}">{markup(line)}</FONT>' for line in lines)
     return f'<<FONT COLOR="{theme.ink}"><B>{markup(title)}</B></FONT>{below}>'
 
 

@@ -6,13 +6,13 @@ Rule   names come from a journal that anybody may have written: each is printabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from projections.picture.parts import Cluster, Edge, Node, Picture
+from projections.picture.parts import Cluster, Edge, Mark, Node, Picture
 from torchlens.printable import cut
 
-__all__ = ["caption_of", "cluster_words", "edge_word", "node_words"]
+__all__ = ["WORDS", "caption_of", "cluster_words", "edge_word", "node_words"]
 
 WIDEST: Final = 120
 """Letters of one line of a picture; pictures that this package makes keep to fewer."""
@@ -20,17 +20,17 @@ WIDEST: Final = 120
 MOST_LINES: Final = 24
 """Lines at one node; the rest is counted."""
 
-WORDS: Final = (
-    ("failed", "failed"),
-    ("halted", "halted here"),
-    ("inplace", "in place"),
-    ("opaque", "opaque"),
-    ("bool", "its truth was taken"),
-    ("checkpointed", "checkpointed"),
-    ("made", "made by a backward pass"),
-    ("internal_source", "made without inputs"),
-    ("orphan", "reaches no output"),
-)
+WORDS: Final[Mapping[Mark, str]] = {
+    "failed": "failed",
+    "halted": "halted here",
+    "inplace": "in place",
+    "opaque": "opaque",
+    "bool": "its truth was taken",
+    "checkpointed": "checkpointed",
+    "made": "made by a backward pass",
+    "internal_source": "made without inputs",
+    "orphan": "reaches no output",
+}
 """The marks that are words at a node, in the order in which they stand there. ``saved`` and ``grad`` are colours."""
 
 
@@ -52,7 +52,7 @@ def node_words(node: Node, label: str | None = None) -> tuple[str, tuple[str, ..
     Args:
         label: What a function of the user's gave in place of both, lines apart by line feeds.
     """
-    marks = [word for mark, word in WORDS if mark in node.marks]
+    marks = [word for mark, word in WORDS.items() if mark in node.marks]
     if label is not None:
         first, *lines = label[: WIDEST * (MOST_LINES + 1)].split("\n")
         return bounded([first])[0], bounded(lines)
