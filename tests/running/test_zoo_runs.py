@@ -132,6 +132,7 @@ def test_a_sample_of_the_zoo_runs_where_its_code_is_not(zoo: ModuleType, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")  # some models use what torch calls beta
 def test_the_whole_zoo_runs_where_its_code_is_not(zoo: ModuleType, tmp_path: Path) -> None:
     assert len(NAMES) == 46
     hold(zoo, NAMES, tmp_path)

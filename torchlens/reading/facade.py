@@ -745,6 +745,27 @@ class Trace(View):
         self.require_open()
         above.running().load_state_dict(self, state_dict)
 
+    def make_again(self, site: Any, *, allowed_custom_callable_modules: Sequence[str] = ()) -> tuple[Any, ...]:
+        """Make the call of one op again, on what it was given, and give the tensors that it returns.
+
+        What it was given is taken from saved arguments (``save_arg_values=True``) or from the values that its arguments
+        were; random numbers are those that it drew.
+
+        Args:
+            site: An op, its label, its position, or a selector of one.
+            allowed_custom_callable_modules: Modules whose ``autograd.Function``s may be imported and called, and
+                namespaces of custom operators (``"torch.ops.mine"``). By default only torch's own functions are.
+
+        Raises:
+            LookupRefused: ``made_by_no_call``, and what ``trace.ops[...]`` raises.
+            ReplayRefused: ``replay_value_not_kept`` and its siblings, where it was not kept what the call was given;
+                ``custom_callable_untrusted``, ``custom_callable_not_found``, ``custom_callable_unsupported``.
+            ConfigurationError: ``option_value_invalid``.
+        """
+        self.require_open()
+        op = site if isinstance(site, Op) else self.ops[site]
+        return above.running().make_again(self, op, allowed_custom_callable_modules)
+
     # -- reports
 
     def as_of(self, event: int) -> Moment:

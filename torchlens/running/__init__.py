@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from torchlens.reading.run_result import Diagnostic, Divergence, Readiness, RunReport, RunResult
 from torchlens.running.containers import Structure
+from torchlens.running.making_again import make_again
 from torchlens.running.preflight import CAUSES, preflight, refusal
 from torchlens.running.verbs import load_state_dict, readiness, require_runnable, run
 
@@ -23,6 +24,7 @@ __all__ = [
     "RunResult",
     "Structure",
     "load_state_dict",
+    "make_again",
     "preflight",
     "readiness",
     "refusal",
