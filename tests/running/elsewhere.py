@@ -41,7 +41,6 @@ def put_in(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 def judged(folder: Path, name: str, told: Any) -> str:
     trace = tl.load(folder / f"{name}.tlspec")
-    trace.load_state_dict(load_file(folder / f"{name}.state.safetensors"))
     for number, (args, kwargs) in enumerate(told):
         given = load_file(folder / f"{name}.{number}.in.safetensors")
         wanted = load_file(folder / f"{name}.{number}.out.safetensors")
@@ -51,6 +50,8 @@ def judged(folder: Path, name: str, told: Any) -> str:
         result = trace.run(None, put_in(args, given), put_in(kwargs, given))
         found = [tensor.detach() for _, tensor in leaves(plain(result.output), deep=True)]
         report = result.report
+        if report.state_source != "embedded_capture_state":
+            return f"took {report.state_source}"
         same = len(found) == len(wanted) and all(
             same_bits(tensor, wanted[str(place)]) for place, tensor in enumerate(found)
         )

@@ -434,6 +434,25 @@ def test_a_runnable_artifact_has_no_payloads_but_what_a_run_needs(tmp_path: Path
     assert refusal(loaded.run, ConfigurationError) == "run_input_missing"
 
 
+def test_an_artifact_with_weights_runs_as_the_capture_did(tmp_path: Path) -> None:
+    model, x = Net(), torch.randn(3, 4)
+    trace = captured(model, x)
+    trace.save(tmp_path / "a.tlspec", level="runnable", include_weights=True)
+    loaded = tl.load(tmp_path / "a.tlspec")
+    assert loaded.readiness.state_sources == ("embedded_capture_state", "random_initialization")
+    found = loaded.run(inputs=x)
+    assert (found.report.state_source, found.report.numeric_attestation) == ("embedded_capture_state", "attested")
+    assert_same(found.output, trace.output)
+
+
+def test_parameters_lie_as_the_captured_ones_did(tmp_path: Path) -> None:
+    model, x = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last), torch.randn(1, 3, 8, 8)
+    trace = captured(model, x)
+    trace.save(tmp_path / "a.tlspec", level="runnable", include_weights=True)
+    assert tl.load(tmp_path / "a.tlspec").run(inputs=x).report.numeric_attestation == "attested"
+    assert torch.equal(tl.load(tmp_path / "a.tlspec").run(inputs=x).output, trace.output)
+
+
 def test_an_artifact_of_another_level_is_not_run(tmp_path: Path) -> None:
     trace = captured(nn.ReLU(), torch.ones(3))
     trace.save(tmp_path / "a.tlspec")

@@ -80,10 +80,7 @@ def prepare(zoo: ModuleType, names: Iterable[str], folder: Path) -> dict[str, st
             refused[name] = error.value.fields["diagnostics"][0].code
             trace.cleanup()
             continue
-        trace.save(folder / f"{name}.tlspec", level="runnable")
-        model, _, _ = zoo.MODELS[name]()  # as it was: a forward may write buffers
-        state = {key: tensor.detach().clone().contiguous() for key, tensor in model.state_dict().items()}
-        save_file(state, folder / f"{name}.state.safetensors")
+        trace.save(folder / f"{name}.tlspec", level="runnable", include_weights=True)
         trace.cleanup()
         told[name] = []
         for number, change in enumerate((lambda value: value, moved)):

@@ -84,7 +84,7 @@ def constants_of(view: View, program: Program) -> dict[int, Tensor]:
     by_storage: dict[int, list[Constant]] = {}
     made: dict[int, Tensor] = {}
     for step in wanted:
-        tensor = view.kept(program.constants[step.value])
+        tensor = view.kept(program.constants[step.value]).to(step.like.device)
         made[step.value] = tensor
         if step.like.storage is not None and has_plain_memory(tensor) and type(tensor) is Tensor:
             made[step.value] = laid_out(tensor, spot_of(step.like))
@@ -244,8 +244,9 @@ class Execution:
 
     def constant(self, step: Executed, slot: int) -> Tensor:
         """The result of a call that was given what is no plain data, as it was kept."""
-        tensor: Tensor = self.view.kept(self.program.constants[step.first + slot])
-        return laid_out(tensor, spot_of(step.outputs[slot])) if has_plain_memory(tensor) else tensor
+        like = step.outputs[slot]
+        tensor: Tensor = self.view.kept(self.program.constants[step.first + slot]).to(like.device)
+        return laid_out(tensor, spot_of(like)) if has_plain_memory(tensor) else tensor
 
     @contextlib.contextmanager
     def recorded_state(self, step: Executed, args: list[Any], kwargs: dict[str, Any]) -> Iterator[None]:

@@ -61,8 +61,7 @@ def sources_of(view: View) -> tuple[StateSource, ...]:
 
 def embedded(view: View) -> Mapping[str, Any] | None:
     """Weights that are stored with the records."""
-    weights: Callable[[], Mapping[str, Any] | None] | None = getattr(view, "weights", None)
-    return None if weights is None or view.handles is not None else weights()
+    return None if view.handles is not None else view.weights()
 
 
 def state_of(view: View, program: Program, generator: torch.Generator) -> State:
@@ -105,7 +104,7 @@ def state_of(view: View, program: Program, generator: torch.Generator) -> State:
                 held = view.kept(kept) if kept is not None else held
             if held is not None:
                 is_ours = source == "live_model_state"
-                buffers[step.buffer] = held if is_ours else laid_out(held, spot_of(step.like))
+                buffers[step.buffer] = held if is_ours else laid_out(held.to(step.like.device), spot_of(step.like))
     return State(source, parameters, unaliased(buffers))
 
 
@@ -154,7 +153,7 @@ def parameter_of(program: Program, number: int, row: Row, found: Tensor | None) 
     if isinstance(found, torch.nn.Parameter):
         return found
     strides = None if program.witnessed is None else program.witnessed.layouts.get(number)
-    made = compat.detach(found)
+    made = compat.detach(found).to(row.device)
     if strides is not None or not made.is_contiguous():
         made = laid_out(made, spot(made.dtype, tuple(made.shape), strides, 0))
     return made.requires_grad_(row.requires_grad)
