@@ -31,6 +31,7 @@ from projections.selector import contains, grad
 from tests.golden import GOLDEN, payloads, portable
 from torchlens.cli import main
 from torchlens.codes import CODES
+from torchlens.export import to_json, to_networkx
 from torchlens.journals.journal_view import open_journal
 from torchlens.questions.differing import first_difference
 from torchlens.reading.facade import Trace
@@ -273,6 +274,10 @@ def read_trace(trace: Trace, found: Outcomes, fields: bool) -> None:
     for name in FACTS:
         found.of(name, getattr(trace, name))
     read_fields(trace, "trace", found)
+    found.of("summary of modules", lambda: trace.summary("module", fold_repeats=True, flop_convention="fma1").to_html())
+    found.of("summary of ops", lambda: trace.summary("op", view="compute", buffers="show", units="raw").to_markdown())
+    for graph in ("forward", "combined"):
+        found.of(f"graph {graph}", lambda graph=graph: (to_json(trace, graph=graph), to_networkx(trace, level="layer")))
     found.of("first_nonfinite", lambda: str(trace.first_nonfinite()))
     found.of("why", lambda: str(trace.why(-1)))
     for call in found.of("firings", lambda: list(trace.autograd.grad_fn_calls)[:8]) or ():

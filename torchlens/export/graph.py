@@ -4,7 +4,7 @@ Reads  the tables of ops or layers, and of grad_fns.
 Gives  ``graph_of``: an ``ExportedGraph`` with a node for each record, and an edge for each use of its value.
 Rule   nothing is left out and nothing added: the nodes are the rows of the tables, in order, and the edges what the
        records tell of parents, children and pairs.
-Rule   attributes are None where the record has none, and never a number that is not finite.
+Rule   attributes are None where the record has none, and never a number that is not finite or that 64 bits do not hold.
 """
 
 from __future__ import annotations
@@ -214,9 +214,11 @@ def nodes_of(table: Table[Any], labels: Sequence[str], told: Mapping[str, str], 
 
 
 def finite(value: Any) -> Any:
-    """A value that every format can hold: texts, whole numbers, finite ones, truths, None, and tuples of these."""
+    """A value that every format holds: texts, whole numbers of 64 bits, finite ones, truths, None, tuples of these."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, int) and value.bit_length() > 63:
+        return None
     if isinstance(value, tuple | list):
         return tuple([finite(one) for one in value])
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -306,6 +306,8 @@ class Shown:
         """A number in the units that were asked for, as a column shows it: those of work without their unit."""
         if isinstance(value, Duration):
             return f"{float(value):.9f}" if self.units == "raw" else str(value)
+        if value.bit_length() > 63:  # no capture wrote that, and Python refuses to print some such numbers
+            return "?"
         if self.units == "raw":
             return str(int(value))
         if self.units != "auto":
@@ -317,7 +319,7 @@ class Shown:
     def told(self, value: Any) -> str:
         """The same with its unit."""
         if self.units == "auto" or (isinstance(value, Duration) and self.units != "raw"):
-            return str(value)
+            return str(value) if isinstance(value, Duration) or value.bit_length() <= 63 else "?"
         return f"{self.number(value)} {'' if self.units == 'raw' else self.units}{unit_of(value)}"
 
     def cell(self, row: SummaryRow, name: str) -> str:
