@@ -444,6 +444,13 @@ def test_what_a_program_says_as_it_fails_is_told_in_short(program: str) -> None:
     assert caught.value.problem.isprintable()
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_modules_within_modules_are_drawn_as_deep_as_a_program_can_read_and_refused_beyond(program: str) -> None:
+    assert len(things(Drawing(chain(3, within=300), renderer=program).render("svg"), "cluster")) == 300
+    deep = Drawing(chain(3, within=5000), renderer=program)
+    assert refusal(lambda: deep.render("svg"), RenderingError) == "visualization_renderer_failed"
+
+
 def test_where_one_program_fails_the_next_one_draws() -> None:
     class Broken:
         formats = ("svg", "png")
