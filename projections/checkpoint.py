@@ -23,7 +23,7 @@ class Checkpoints:
     """What the fold has made so far."""
 
     entered: list[int] = appended("checkpoints")  # by token, its event
-    left: list[int] = appended(width=2)  # token, number of tensors that were packed
+    left: list[int] = appended(width=3)  # token, number of tensors that were packed, event
     unpacked: list[int] = appended(width=3)  # token, pass and number of the node, NOWHERE for none
     reasons: list[str] = appended()
 
@@ -47,7 +47,7 @@ def checkpoint_left(made: Checkpoints, at: int, type_id: int, time_ns: int, toke
     require_token(made, token)
     if num_packed < 0:
         raise contradictory(f"checkpoint {token} has packed {num_packed} tensors")
-    made.left += (token, num_packed)
+    made.left += (token, num_packed, at)
 
 
 def checkpoint_unpacked(

@@ -51,6 +51,12 @@ def saw_checkpointing(forward: Forward) -> bool:
     return bool(forward.checkpoints.entered) or has_reentrant_node(forward)
 
 
+def spans(forward: Forward) -> list[tuple[int, int]]:
+    """Of each checkpoint with a token the events that it was entered and left at; one that was not left has none."""
+    entered, left = forward.checkpoints.entered, forward.checkpoints.left
+    return [(entered[token], at) for token, at in zip(left[0::3], left[2::3], strict=True)]
+
+
 def flags(forward: Forward) -> tuple[str, ...]:
     """What was not witnessed, each flag once, in the order in which it showed; a reason of a later version as it is."""
     found = [FLAGS.get(reason, reason) for reason in forward.checkpoints.reasons]
@@ -85,7 +91,7 @@ def tokens(forward: Forward) -> list[dict[str, Any]]:
     """Of each token what it packed, None where that was not told, and what is known of where that was unpacked."""
     made = forward.checkpoints
     packed: list[int | None] = [None] * len(made.entered)
-    for token, num_packed in zip(made.left[0::2], made.left[1::2], strict=True):
+    for token, num_packed in zip(made.left[0::3], made.left[1::3], strict=True):
         if packed[token] is not None:
             raise contradictory(f"checkpoint {token} is left twice")
         packed[token] = num_packed

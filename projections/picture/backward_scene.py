@@ -16,7 +16,7 @@ from projections.picture.boxes import boxes_of_calls
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import ROOT, Face, Look, Scene
-from projections.picture.texts import names_of, shape_text, short
+from projections.picture.texts import shape_text, short
 from projections.tables import Table
 
 
@@ -41,28 +41,28 @@ class GradFnLook(Look):
             return short(str(address))
         return short(f"{self.nodes.value('type', row)}_back_{self.nodes.value('type_index', row)}")
 
-    def face(self, rows: Sequence[int], where: str | None) -> Face:
+    def face(self, rows: Sequence[int], own: int, where: str | None, within: str) -> Face:
         nodes, row = self.nodes, rows[0]
         param = nodes.value("param_row", row)
         lines: list[str | None] = []
         if param >= 0:
             params = self.tables.params
-            title = short(names_of([str(nodes.value("param_address", one)) for one in rows]))
+            title = short(str(nodes.value("param_address", row)).removeprefix(within))
             lines.append("AccumulateGrad")
             shape, dtype = params.value("shape", param), params.value("dtype", param)
         else:
             title = self.title(row)
             op, ops = nodes.value("op_row", row), self.tables.ops
             if self.request.graph == "backward" and op >= 0:
-                lines.append(short(f"of {ops.value('label_short', op)}"))
+                label = "layer_label_short" if self.request.rolled else "label_short"
+                lines.append(short(f"of {ops.value(label, op)}"))
             shape, dtype = (ops.value("shape", op), ops.value("dtype", op)) if op >= 0 else (None, None)
         for line in self.request.node_lines:
             if line == "shape":
                 lines.append(shape_text(shape, dtype))
             elif line == "module":
                 lines.append(None if where is None else short(f"@ {where}"))
-        counted = rows if self.request.rolled else rows[:1]
-        fired = sum([nodes.value("num_calls", one) for one in counted])
+        fired = sum([nodes.value("num_calls", one) for one in rows[:own]])
         kind: NodeKind = "param" if param >= 0 else "grad_fn"
         return Face(kind, title, tuple(filter(None, lines)), fired, 1, self.marks(row))
 

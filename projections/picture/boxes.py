@@ -6,7 +6,6 @@ Rule   a module that is called in several places stands, where it is drawn once,
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Final
 
@@ -37,10 +36,6 @@ class ModuleFaces(Boxes):
         around = f"{self.address(within)}."
         own = [one.removeprefix(around) for one in addresses] if within != ROOT else addresses
         return names_of(own)
-
-    @abstractmethod
-    def address(self, box: int) -> str:
-        """The address of its module."""
 
     def told(self, class_name: str, output: int, op_rows: Sequence[int], number: int, copies: int) -> tuple[str, ...]:
         """The lines of a box."""

@@ -170,7 +170,7 @@ class Composer:
         elif first < 0:
             within = self.within(drawn.cluster)
             face, key = (
-                scene.boxes.face(boxes, drawn.times, within, scene.op_rows(items), number),
+                scene.boxes.face(boxes, self.copies(drawn), within, scene.op_rows(items), number),
                 scene.boxes.key(boxes[0]),
             )
             table, rows = scene.boxes.row(boxes[0])[0], tuple([scene.boxes.row(box)[1] for box in boxes])
@@ -179,9 +179,11 @@ class Composer:
             rows = scene.rows_of(items, table)
             if table == FAILED:
                 table, rows = "", ()  # no record
-            face = scene.look(first).face(
-                rows, self.where(items[: drawn.times], drawn.cluster) if drawn.is_alone else None
-            )
+            where = self.where(items[: self.copies(drawn)], drawn.cluster) if drawn.is_alone else None
+            around = self.within(drawn.cluster)
+            ahead = "" if around == ROOT else f"{scene.boxes.address(around)}."
+            own = len(scene.rows[first])
+            face = scene.look(first).face(rows or scene.rows[first], own, where, ahead)
         return Node(
             key=key,
             kind=face.kind,
@@ -199,6 +201,11 @@ class Composer:
     def where(self, items: Sequence[int], cluster: int) -> str:
         """The modules that items are in."""
         return self.scene.boxes.name([self.scene.box[item] for item in items], self.within(cluster))
+
+    def copies(self, drawn: Drawn) -> int:
+        """How many of what something stands for are its siblings, not in copies of a box around it."""
+        around = self.clusters[drawn.cluster] if drawn.cluster >= 0 else drawn
+        return drawn.times * around.times if around.is_stretch else drawn.times
 
     def within(self, cluster: int) -> int:
         """The innermost box of a cluster and those around it."""
@@ -218,7 +225,7 @@ class Composer:
                 key, title = f"stretch/{scene.key(items[0])}", f"{amount(number // drawn.times, scene.main[:-1])}"
                 made.append(Cluster(key=key, title=title, parent=drawn.cluster, table="", times=drawn.times))
                 continue
-            face = scene.boxes.face(inside, drawn.times, self.within(drawn.cluster), (), number)
+            face = scene.boxes.face(inside, self.copies(drawn), self.within(drawn.cluster), (), number)
             made.append(
                 Cluster(
                     key=scene.boxes.key(inside[0]),

@@ -4,18 +4,21 @@ Reads  the columns of the tables of ops, layers, module calls and parameters.
 Rule   a buffer version means something where it carries a value from one op to another that is not the same code, or
        was written with more than itself; running statistics, and constants that only join other values, do not.
 Rule   a parameter means something where several modules take it.
+Rule   an op that was asked for its truth says where and what it was; the edges into an arm say which arm.
 Rule   an edge between layers tells which passes of both it joins, unless it joins every pass with the same one.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from journal.events import event_class
 from projections.build import CaptureTables
 from projections.call_facts import call_facts
+from projections.checkpoint_witness import spans
 from projections.details import field
 from projections.picture.amounts import AMOUNTS, amount_line, params_line
 from projections.picture.boxes import boxes_of_calls
@@ -41,6 +44,9 @@ LOOKS: Final = (
 """Columns that rows have equal which look the same, of ops and of layers."""
 
 
+QUESTIONS: Final = {"if_test": "if", "elif_test": "elif", "ifexp": "if", "while": "while", "assert": "assert"}
+"""What asks for a truth, by conditional_context_kind."""
+
 NOTHING: Final = frozenset[Mark]()
 HALTED: Final[frozenset[Mark]] = frozenset(("halted",))
 RAISED: Final[frozenset[Mark]] = frozenset(("failed",))
@@ -52,14 +58,6 @@ MESSAGE_LINES: Final = 3
 
 MANY: Final = 3
 """Inputs or outputs that are drawn as one, at least."""
-
-
-def kind_of(table: Table[Any], row: int) -> NodeKind:
-    if table.value("is_buffer", row):
-        return "buffer"
-    if table.value("is_input", row):
-        return "input"
-    return "output" if table.value("is_output", row) else "op"
 
 
 class ForwardLook(Look):
@@ -78,7 +76,14 @@ class ForwardLook(Look):
         self.is_rolled: Final = table.name == "layers"
         self.name: Final = "layer_label" if self.is_rolled else "label"
         self.short: Final = "layer_label_short" if self.is_rolled else "label_short"
-        self.halted_at: Final = tables.fact("halted_at")
+        kinds = zip(table.column("is_buffer"), table.column("is_input"), table.column("is_output"), strict=True)
+        self.kinds: Final[list[NodeKind]] = [
+            "buffer" if is_buffer else "input" if is_input else "output" if is_output else "op"
+            for is_buffer, is_input, is_output in kinds
+        ]
+        self.last_event: Final = last_event(tables)
+        witness = tables.fact("checkpoint_invocation_witness")
+        self.checkpoints: Final = borders(spans(tables.forward)) if witness and witness["token_count"] else []
 
     def key(self, row: int) -> str:
         return f"{self.table.name}/{self.table.value(self.name, row)}"
@@ -86,9 +91,9 @@ class ForwardLook(Look):
     def title(self, row: int) -> str:
         return short(str(self.table.value(self.short, row)))
 
-    def face(self, rows: Sequence[int], where: str | None) -> Face:
+    def face(self, rows: Sequence[int], own: int, where: str | None, within: str) -> Face:
         table, row = self.table, rows[0]
-        kind = kind_of(table, row)
+        kind = self.kinds[row]
         lines: list[str | None] = []
         if kind == "buffer":
             lines.append(short(names_of([str(table.value("address", one)) for one in rows])))
@@ -106,10 +111,19 @@ class ForwardLook(Look):
         if table.value("in_multi_output", row):
             name = table.value("multi_output_name", row)
             lines.append(short(f"result {table.value('multi_output_index', row) if name is None else name}"))
+        if table.value("is_terminal_bool", row):
+            lines.append(self.question(row))
         passes = table.value("num_passes", row) if self.is_rolled else 1
-        times = len(rows) if self.is_fixed(row) else 1
-        title = short(names_of([str(table.value(self.short, one)) for one in rows])) if times > 1 else self.title(row)
-        return Face(kind, title, tuple(filter(None, lines)), passes, times, self.marks(row))
+        title = short(names_of([str(table.value(self.short, one)) for one in rows[:own]]))
+        return Face(kind, title, tuple(filter(None, lines)), passes, own, self.marks(row))
+
+    def question(self, row: int) -> str | None:
+        """What Python asked of it, and the answer where there is one alone."""
+        rows = self.ops((row,))
+        if not rows:
+            return None
+        kind = QUESTIONS.get(self.tables.ops.value("conditional_context_kind", rows[0]), "asked")
+        return f"{kind}: {self.tables.ops.value('bool_value', rows[0])}" if len(rows) == 1 else f"{kind} …"
 
     def shape_line(self, row: int) -> str | None:
         dtype = self.table.value("dtype", row)
@@ -133,7 +147,9 @@ class ForwardLook(Look):
             made.append("internal_source")
         if table.name == "orphans":
             made.append("orphan")
-        if self.halted_at is not None and any(map(self.is_last, self.ops((row,)))):
+        if self.is_checkpointed(row):
+            made.append("checkpointed")
+        if self.last_event is not None and any(map(self.is_last, self.ops((row,)))):
             made.append("halted")
         return frozenset(made)
 
@@ -143,9 +159,16 @@ class ForwardLook(Look):
             return rows
         return [op for row in rows for op in self.table.value("op_rows", row)]
 
+    def is_checkpointed(self, row: int) -> bool:
+        """Whether an op ran in a checkpoint, to be computed again in the backward."""
+        if not self.checkpoints:
+            return False
+        events = [self.tables.ops.value("event", op) for op in self.ops((row,))]
+        return any(bisect_left(self.checkpoints, event) % 2 for event in events)
+
     def is_last(self, op: int) -> bool:
         """Whether an op is where the forward was stopped."""
-        return bool(self.tables.ops.value("event", op) == self.halted_at and self.tables.ops.value("is_compute_op", op))
+        return bool(self.tables.ops.value("event", op) == self.last_event)
 
     def likenesses(self) -> Sequence[Hashable]:
         table, params = self.table, self.tables.params
@@ -154,19 +177,20 @@ class ForwardLook(Look):
         param_shapes: list[Hashable] = list(zip(params.column("shape"), params.column("dtype"), strict=True))
         param_rows: Sequence[Sequence[int]] = table.column("param_rows")
         taken = [tuple([param_shapes[row] for row in rows]) for rows in param_rows]
-        return list(zip(facts, taken, strict=True))
+        again = [self.is_checkpointed(row) for row in range(len(table))]
+        return list(zip(facts, taken, again, strict=True))
 
     def count(self, row: int) -> tuple[str, int]:
         if self.table.name == "orphans":
             return "orphans", 1
-        kind = kind_of(self.table, row)
+        kind = self.kinds[row]
         return f"{kind}s", self.table.value("num_passes", row) if self.is_rolled else 1
 
     def is_fixed(self, row: int) -> bool:
-        return kind_of(self.table, row) in ("input", "output")
+        return self.kinds[row] in ("input", "output")
 
     def alarms(self, row: int) -> frozenset[Mark]:
-        return NOTHING if self.halted_at is None else self.marks(row) & HALTED
+        return NOTHING if self.last_event is None else self.marks(row) & HALTED
 
     def takes_params(self, row: int) -> bool:
         return bool(self.table.value("param_rows", row))
@@ -184,9 +208,9 @@ class ParamLook(Look):
     def key(self, row: int) -> str:
         return f"params/{self.params.value('address', row)}"
 
-    def face(self, rows: Sequence[int], where: str | None) -> Face:
+    def face(self, rows: Sequence[int], own: int, where: str | None, within: str) -> Face:
         line = shape_text(self.params.value("shape", rows[0]), self.params.value("dtype", rows[0]))
-        name = short(names_of([self.params.value("address", row) for row in rows]))
+        name = short(str(self.params.value("address", rows[0])).removeprefix(within))
         return Face("param", name, tuple(filter(None, [line])))
 
     def likenesses(self) -> Sequence[Hashable]:
@@ -210,7 +234,7 @@ class FailedLook(Look):
     def key(self, row: int) -> str:
         return "failed"
 
-    def face(self, rows: Sequence[int], where: str | None) -> Face:
+    def face(self, rows: Sequence[int], own: int, where: str | None, within: str) -> Face:
         call = self.call
         kind, message = (self.fact("error_type"), self.fact("error_message"))
         if call is not None and call.exception:
@@ -268,9 +292,9 @@ class ForwardItems:
         self.tables: Final = tables
         self.request: Final = request
         ops = tables.ops
-        self.is_buffer: Final[Sequence[bool]] = ops.column("is_buffer")
-        self.parents: Final[Sequence[Sequence[int]]] = ops.column("parent_rows")
-        self.layer: Final[Sequence[int]] = ops.column("layer_row")
+        self.is_buffer: Final[list[bool]] = list(ops.column("is_buffer"))
+        self.parents: Final[list[Sequence[int]]] = list(ops.column("parent_rows"))
+        self.layer: Final[list[int]] = list(ops.column("layer_row"))
         self.arms: Final[Sequence[Any]] = (
             ops.column("conditional_branch_stack") if tables.fact("is_dynamic_graph") else ()
         )
@@ -295,7 +319,7 @@ class ForwardItems:
 
     def add_items(self) -> None:
         scene, table, shown, params = self.scene, self.table.name, self.shown_buffers(), self.shown_params()
-        taken: Sequence[Sequence[int]] = self.tables.ops.column("param_rows") if params else ()
+        taken: Sequence[Sequence[int]] = list(self.tables.ops.column("param_rows")) if params else ()
         of_param: dict[int, int] = {}
         of_layer: dict[int, int] = {}
         together = self.at_the_ends() if self.request.fold_repeats else {}
@@ -454,6 +478,26 @@ class ForwardItems:
                 self.scene.connect(source, item, kind, label)
 
 
+def last_event(tables: CaptureTables) -> int | None:
+    """The event of the last op before a forward was stopped; None of one that was not."""
+    stopped = tables.fact("halted_at")
+    if stopped is None:
+        return None
+    ops = zip(tables.ops.column("event"), tables.ops.column("is_compute_op"), strict=True)
+    return max([event for event, is_op in ops if is_op and event <= stopped], default=None)
+
+
+def borders(spans_of: Sequence[tuple[int, int]]) -> list[int]:
+    """Where what some stretches cover begins and ends, in turn."""
+    made: list[int] = []
+    for start, end in sorted(spans_of):
+        if made and start <= made[-1]:
+            made[-1] = max(made[-1], end)
+        else:
+            made += (start, end)
+    return made
+
+
 def passes_text(uses: Iterable[tuple[int, int]], sources: int, targets: int) -> str | None:
     """Which passes an edge between layers joins, as ``1-2 → 2-3``; None where each has it that could."""
     pairs = set(uses)
@@ -463,9 +507,9 @@ def passes_text(uses: Iterable[tuple[int, int]], sources: int, targets: int) -> 
     if sources == targets == len(pairs) and all(source == target for source, target in pairs):
         return None
     if sources == 1:
-        return None if len(back) == targets else f"→ {ranges(back)}"
+        return None if len(back) == targets else f"to pass {ranges(back)}"
     if targets == 1:
-        return None if len(there) == sources else f"{ranges(there)} →"
+        return None if len(there) == sources else f"from pass {ranges(there)}"
     return f"{ranges(there)} → {ranges(back)}"
 
 

@@ -4,8 +4,9 @@ Reads  a ``Scene``, its ``Tree``, and by box the pieces in it (repeats.py).
 Gives  ``Opened``: by box whether it is open, and what of it is drawn.
 Rule   what is closed costs one node, whatever is inside. A box with a single item is never closed by itself: its item
        says more.
-Rule   automatic: level by level, of each level the classes with most inside first, all of a class or, where they are
-       too many, one of it, as long as there are no more nodes than there may be. Where what must be open is too long,
+Rule   automatic: level by level, of each level the classes with most inside first, all of a class or, where that
+       would be a quarter too much, one of it, as long as there are no more nodes than there may be. Where what must
+       be open is too long,
        stretches that repeat are folded, then ops in a row drawn as one, as few of them as that takes.
 """
 
@@ -75,13 +76,16 @@ class Opened:
         while boxes:
             for group in self.groups(boxes):
                 more = sum([self.cost(box) - 1 for box in group if not self.is_open[box]])
-                chosen = group if total + more <= most else group[:1]
+                limit = most + most // 4
+                chosen = group if total + more <= limit else group[:1]
+                if len(chosen) < len(group):
+                    limit = most
                 for box in chosen:
                     if self.is_open[box]:
                         continue
                     if total + self.cost(box) - 1 > most and self.tree.size(box) > half:
                         self.fit(box, most - total + 1, repeats)
-                    if total + self.cost(box) - 1 <= most:
+                    if total + self.cost(box) - 1 <= limit:
                         self.is_open[box] = True
                         total += self.cost(box) - 1
             boxes = self.inside([box for box in boxes if self.is_open[box]])

@@ -56,7 +56,7 @@ def picture_of(
             that have so many calls around them, the root's counted; a part, from 0.0 (none) to 1.0 (as ``max``);
             addresses of modules or labels of their calls; ``auto``, so that there are ``most_nodes`` or a few more.
         fold_repeats: Draw equal siblings as one, ``x N``, where that tells the truth, and inputs or outputs that differ
-            in a number; None does so unless ``collapse="none"``.
+            in a number; None does so where there are more than 30 ops, unless ``collapse="none"``.
         buffers: Versions of buffers to draw: ``never``, ``always``, or those that carry a value between ops.
         params: Parameters to draw: ``never``, ``always``, or those that several modules take. In a backward, where they
             are what gathers a gradient, all are meaningful.

@@ -282,8 +282,8 @@ class Repeats:
 
 def fits(more: Counter[Outer], near: Sequence[Near]) -> bool:
     """Whether what one copy has from and to outside stands for what the others have from and to a neighbour."""
-    given = Counter([(place, kind) for is_in, place, _, kind in more.elements() if is_in])
-    wanted = Counter([(one.place, one.kind) for one in near if one.is_in])
+    given = {(place, kind) for is_in, place, _, kind in more if is_in}
+    wanted = {(one.place, one.kind) for one in near if one.is_in}
     leading = {one.place for one in near if not one.is_in}
     return given == wanted and all(place in leading for is_in, place, _, _ in more if not is_in)
 

@@ -25,6 +25,9 @@ MODES: Final[tuple[Mode, ...]] = ("none", "auto", "max")
 LINES: Final[tuple[Line, ...]] = ("shape", "module")
 """The lines that nodes have by default."""
 
+SMALL: Final = 30
+"""Ops or autograd nodes up to which nothing is folded unless that is asked for."""
+
 MOST_NODES: Final = 40
 """Nodes that an automatic picture has at most, where that can be."""
 
@@ -75,7 +78,7 @@ def asked(
         raise ConfigurationError(
             code="fold_repeats_invalid",
             problem=f"fold_repeats is {fold_repeats!r}",
-            remedy='give True or False; None folds unless collapse="none"',
+            remedy='give True or False; None folds what is large unless collapse="none"',
         )
     require_one_of("buffer_visibility_invalid", "buffers", buffers, get_args(Showing))
     require_one_of("buffer_visibility_invalid", "params", params, get_args(Showing))
@@ -100,13 +103,21 @@ def asked(
         graph=graph,
         rolled=rolled,
         collapse=how,
-        fold_repeats=how != "none" if fold_repeats is None else fold_repeats,
+        fold_repeats=how != "none" and is_large(tables, graph, rolled) if fold_repeats is None else fold_repeats,
         buffers=buffers,
         params=params,
         node_lines=tuple(lines),
         most_nodes=most_nodes,
         orphans=orphans,
     )
+
+
+def is_large(tables: CaptureTables, graph: GraphKind, rolled: bool) -> bool:
+    """Whether there is enough to draw that one would rather see less of it."""
+    if graph == "backward":
+        return len(tables.grad_fns) > SMALL
+    rows = tables.layers if rolled else tables.ops
+    return len(rows) > SMALL and len(rows) - sum(rows.column("is_buffer")) > SMALL
 
 
 def require_one_of(code: str, name: str, value: Any, allowed: tuple[str, ...]) -> None:

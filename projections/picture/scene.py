@@ -46,12 +46,14 @@ class Look(ABC):
         """Names a row among those of all tables."""
 
     @abstractmethod
-    def face(self, rows: Sequence[int], where: str | None) -> Face:
-        """How the first of these rows looks, of which the others are copies.
+    def face(self, rows: Sequence[int], own: int, where: str | None, within: str) -> Face:
+        """How an item looks, of which there may be copies.
 
         Args:
-            rows: The rows.
+            rows: The rows of it and of its copies.
+            own: How many of them, from the first, are its own.
             where: The module that it is alone in, whose box is not drawn; None for none.
+            within: What the addresses of what is in the innermost box around it that is drawn begin with.
         """
 
     @abstractmethod
@@ -80,7 +82,7 @@ class Look(ABC):
 
     def title(self, row: int) -> str:
         """What a row is called in the title of several."""
-        return self.face((row,), None).title
+        return self.face((row,), 1, None, "").title
 
     def lines_of_several(self, rows: Sequence[int]) -> Sequence[str]:
         """What is told of rows that are drawn as one node."""
@@ -103,6 +105,10 @@ class Boxes(ABC):
     @abstractmethod
     def row(self, box: int) -> tuple[str, int]:
         """The table and row that a box stands for."""
+
+    @abstractmethod
+    def address(self, box: int) -> str:
+        """The address of its module."""
 
     @abstractmethod
     def name(self, boxes: Sequence[int], within: int) -> str:
@@ -169,6 +175,7 @@ class Scene:
         self.kinds: Final[list[EdgeKind]] = []
         self.labels: Final[list[str | None]] = []
         self.left_out: Final[dict[str, int]] = {}
+        self.counted: Final[list[list[tuple[str, int]]]] = []  # by item, as what its rows are counted
 
     def add(self, table: str, rows: tuple[int, ...], box: int) -> int:
         """One more item; its number."""
@@ -200,11 +207,13 @@ class Scene:
 
     def counts(self, items: Sequence[int]) -> dict[str, int]:
         """How many of what items stand for."""
+        known = self.counted
+        if len(known) < len(self.rows):
+            for table, rows in zip(self.table[len(known) :], self.rows[len(known) :], strict=True):
+                known.append([self.looks[table].count(row) for row in rows])
         made: dict[str, int] = {}
         for item in items:
-            look = self.look(item)
-            for row in self.rows[item]:
-                word, number = look.count(row)
+            for word, number in known[item]:
                 made[word] = made.get(word, 0) + number
         return made
 

@@ -61,7 +61,7 @@ def words_of(tables: CaptureTables, rows: Any) -> Counter[str]:
     return made
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(events=capture_streams() | capture_streams(backward=True), view=VIEWS)
 def test_every_op_is_in_one_node_or_counted_as_hidden(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
@@ -77,7 +77,7 @@ def test_every_op_is_in_one_node_or_counted_as_hidden(events: list[Event], view:
         assert sum(node.ops for node in picture.nodes) == words_of(tables, range(len(tables.ops)))["ops"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(events=capture_streams(backward=True), view=VIEWS)
 def test_every_grad_fn_is_in_one_node_or_counted_as_hidden(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
@@ -88,7 +88,7 @@ def test_every_grad_fn_is_in_one_node_or_counted_as_hidden(events: list[Event], 
         assert len(shown) + dict(picture.hidden).get("grad_fns", 0) == len(tables.grad_fns)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(events=capture_streams(), view=VIEWS)
 def test_every_edge_of_the_records_is_drawn_or_inside_of_a_node(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
@@ -119,7 +119,7 @@ def test_every_edge_of_the_records_is_drawn_or_inside_of_a_node(events: list[Eve
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(events=capture_streams() | capture_streams(backward=True), view=VIEWS)
 def test_a_picture_is_well_formed(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
@@ -147,7 +147,7 @@ def test_a_picture_is_well_formed(events: list[Event], view: dict[str, Any]) -> 
             assert edge.source != edge.target or edge.kind in ("repeat", "recurrent")
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(events=capture_streams() | capture_streams(backward=True), view=VIEWS)
 def test_folded_counts_add_up(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
@@ -164,7 +164,7 @@ def test_folded_counts_add_up(events: list[Event], view: dict[str, Any]) -> None
                 assert len(node.rows) == node.times * around[node.cluster]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(events=capture_streams(), view=VIEWS)
 def test_passes_of_a_rolled_picture_add_up(events: list[Event], view: dict[str, Any]) -> None:
     tables = tables_of(events)
@@ -190,7 +190,7 @@ def test_without_collapse_every_op_has_a_node_of_its_own(events: list[Event]) ->
     assert not set(dict(picture.hidden)) - {"edges"}
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(events=capture_streams(), parts=st.tuples(st.floats(0, 1), st.floats(0, 1)), rolled=st.booleans())
 def test_a_larger_part_never_shows_more(events: list[Event], parts: tuple[float, float], rolled: bool) -> None:
     tables = tables_of(events)

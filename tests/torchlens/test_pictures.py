@@ -1,0 +1,235 @@
+"""Pictures of real captures: what a reader sees of loops, branches, state, checkpoints, failures and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import torchlens as tl
+from projections.picture import Picture, picture_of
+from tests.projections.making import Made
+from torchlens.testing import Program, programs
+
+
+class Model(nn.Module):
+    """A loop, a test, a buffer that carries a value, and a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Linear(4, 4)
+        self.again = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.register_buffer("state", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = torch.tanh(self.step(x))
+        x = x * 2 if x.sum() > -100 else x - 1
+        self.state = x.mean(0)
+        x = x + self.state
+        return checkpoint(self.again, x, use_reentrant=False)
+
+
+@pytest.fixture(scope="module")
+def trace() -> Iterator[tl.Trace]:
+    torch.manual_seed(0)
+    made = tl.trace(Model(), torch.ones(2, 4), save=[])
+    made.backward(made.output.sum())
+    yield made
+    made.cleanup()
+
+
+def node(picture: Picture, title: str) -> Any:
+    (found,) = [one for one in picture.nodes if one.title == title]
+    return found
+
+
+def edges(picture: Picture) -> set[tuple[str, str, str, str | None]]:
+    nodes = picture.nodes
+    return {(nodes[edge.source].title, nodes[edge.target].title, edge.kind, edge.label) for edge in picture.edges}
+
+
+def test_a_loop_is_drawn_pass_by_pass_or_rolled(trace: tl.Trace) -> None:
+    picture = picture_of(trace.tables)
+    assert ("tanh_1:1", "linear_1:2", "forward", None) in edges(picture)
+    assert node(picture, "linear_1:2").lines == ("(2, 4) float32", "@ step:2")
+    rolled = picture_of(trace.tables, rolled=True)
+    assert node(rolled, "linear_1").passes == 3
+    assert {
+        ("input_1", "linear_1", "forward", "to pass 1"),
+        ("linear_1", "tanh_1", "forward", None),
+        ("tanh_1", "linear_1", "recurrent", "1-2 → 2-3"),
+        ("tanh_1", "sum_1", "forward", "from pass 3"),
+    } <= edges(rolled)
+
+
+def test_a_test_tells_its_answer_and_edges_the_arm(trace: tl.Trace) -> None:
+    picture = picture_of(trace.tables)
+    assert node(picture, "gt_1").lines == ("() bool", "if: True")
+    assert "bool" in node(picture, "gt_1").marks
+    assert ("tanh_1:3", "mul_1", "forward", "then") in edges(picture)
+
+
+def test_a_buffer_that_carries_a_value_is_drawn(trace: tl.Trace) -> None:
+    (buffer,) = [one for one in picture_of(trace.tables).nodes if one.kind == "buffer"]
+    assert buffer.lines == ("state", "(4,) float32")
+    assert {("mean_1", buffer.title, "buffer_write", None), (buffer.title, "add_1", "forward", None)} <= edges(
+        picture_of(trace.tables)
+    )
+    assert not [one for one in picture_of(trace.tables, buffers="never").nodes if one.kind == "buffer"]
+
+
+def test_what_ran_in_a_checkpoint_is_marked(trace: tl.Trace) -> None:
+    marked = {one.title for one in picture_of(trace.tables).nodes if "checkpointed" in one.marks}
+    assert marked == {"linear_2", "relu_1"}
+
+
+def test_running_statistics_are_no_state(trace: tl.Trace) -> None:
+    made = tl.trace(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), torch.ones(3, 4))
+    picture = picture_of(made.tables)
+    assert not [one for one in picture.nodes if one.kind == "buffer"]
+    assert picture.caption == ("not drawn: 6 buffers",)
+    assert len([one for one in picture_of(made.tables, buffers="always").nodes if one.kind == "buffer"]) == 6
+    made.cleanup()
+
+
+def test_a_backward_is_drawn_with_what_gathers_gradients(trace: tl.Trace) -> None:
+    picture = picture_of(trace.tables, graph="backward")
+    titles = {one.title: one for one in picture.nodes}
+    assert titles["step.weight"].kind == "param"
+    assert titles["tanh_back_1"].lines == ("of tanh_1:3", "(2, 4) float32")
+    assert {edge.kind for edge in picture.edges} == {"backward"}
+    assert not [one for one in picture_of(trace.tables, graph="backward", params="never").nodes if one.kind == "param"]
+    rolled = picture_of(trace.tables, graph="backward", rolled=True)
+    assert node(rolled, "tanh_back_1").passes == 3
+
+
+def test_both_are_drawn_with_ops_and_their_grad_fns_joined(trace: tl.Trace) -> None:
+    picture = picture_of(trace.tables, graph="combined")
+    pairs = {(source, target) for source, target, kind, _ in edges(picture) if kind == "pair"}
+    assert ("tanh_1:3", "tanh_back_1") in pairs
+    ops = {op for op, _ in pairs}
+    grads = trace.tables.grad_fns
+    assert len(ops) == len({row for rows in grads.column("op_rows") for row in rows})
+
+
+def test_lines_are_what_was_asked_for(trace: tl.Trace) -> None:
+    lines = node(picture_of(trace.tables, node_lines=["params", "flops", "memory"]), "linear_1:1").lines
+    assert lines == ("weight (4, 4), bias (4,)", "72 FLOPs", "32 B")
+    assert picture_of(trace.tables, node_lines=[]).nodes[1].lines == ()
+
+
+class Failing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.inner = nn.Sequential(nn.ReLU(), nn.Linear(5, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(self.first(x))
+
+
+def test_a_call_that_raised_is_drawn_with_its_operands() -> None:
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(Failing(), torch.ones(2, 4))
+    tables = raised.value.partial_trace.tables
+    picture = picture_of(tables)
+    failed = node(picture, "linear")
+    assert (failed.kind, failed.table, failed.rows, failed.marks) == ("failed", "", (), {"failed"})
+    assert failed.lines[:2] == ("(2, 4), (2, 5), (2,)", "RuntimeError")
+    assert picture.clusters[failed.cluster].title == "inner"
+    assert ("relu_1", "linear", "forward", None) in edges(picture)
+    assert picture.caption[0].startswith("failed: RuntimeError: mat1 and mat2")
+    (closed,) = [one for one in picture_of(tables, collapse="max").nodes if one.kind == "module"]
+    assert "failed" in closed.marks
+
+
+def test_a_model_that_raised_by_itself_is_drawn_too() -> None:
+    class Raises(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise ValueError(f"{x.relu().shape} is no good")
+
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(Raises(), torch.ones(2))
+    picture = picture_of(raised.value.partial_trace.tables)
+    assert node(picture, "ValueError").kind == "failed"
+
+
+def test_a_forward_that_was_stopped_is_marked_where() -> None:
+    made = tl.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Tanh()), torch.ones(2, 4), stop_after="1")
+    picture = picture_of(made.tables)
+    assert {one.title for one in picture.nodes if "halted" in one.marks} == {"relu_1"}
+    assert picture.caption[0].startswith("halted")
+    made.cleanup()
+
+
+def test_shared_parameters_are_drawn_where_they_mean_something() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(5, 4)
+            self.head = nn.Linear(4, 5, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.embed(x))
+
+    made = tl.trace(Tied(), torch.zeros(2, dtype=torch.long))
+    picture = picture_of(made.tables)
+    assert {("embed.weight", "embedding_1", "forward", None), ("embed.weight", "linear_1", "forward", None)} <= edges(
+        picture
+    )
+    assert not [one for one in picture_of(made.tables, params="never").nodes if one.kind == "param"]
+    made.cleanup()
+
+
+@given(programs())
+@settings(max_examples=12)
+def test_a_picture_is_the_same_live_and_reopened(tmp_path_factory: pytest.TempPathFactory, program: Program) -> None:
+    path = tmp_path_factory.mktemp("j") / "j"
+    torch.manual_seed(program.seed)
+    try:
+        live = tl.trace(*program.build(), journal=path)
+    except tl.TraceCaptureError as raised:
+        live = raised.partial_trace
+    views: list[dict[str, Any]] = [{}, {"rolled": True}, {"collapse": "none", "buffers": "always", "params": "always"}]
+    pictures = [picture_of(live.tables, **view) for view in views]
+    live.cleanup()
+    stored = tl.load(path)
+    assert [picture_of(stored.tables, **view) for view in views] == pictures
+
+
+def test_the_work_for_a_large_picture_does_not_grow_faster_than_the_capture() -> None:
+    from projections.picture.pictures import scene_of
+    from projections.picture.repeats import Repeats
+    from projections.picture.request import asked
+    from projections.picture.scene import Tree
+
+    def looked_at(stages: int) -> int:
+        blocks = [f"s{one}.b{two}" for one in range(stages) for two in range(20)]
+        made = Made({**{f"s{one}": "Stage" for one in range(stages)}, **dict.fromkeys(blocks, "Block")})
+        x = made.input("x")
+        for one in range(stages):
+            with made.call(f"s{one}", x) as stage:
+                for two in range(20):
+                    with made.call(f"s{one}.b{two}", x) as block:
+                        for number in range(10):
+                            x = made.op("fg"[number % 2], x)
+                        block.returns(x)
+                stage.returns(x)
+        tables = made.returns(x).tables()
+        assert len(picture_of(tables, collapse="max").nodes) == 3
+        options: dict[str, Any] = dict.fromkeys(("rolled", "orphans"), False)
+        options |= {"graph": "forward", "collapse": "auto", "fold_repeats": None, "node_lines": (), "most_nodes": 60}
+        scene = scene_of(tables, asked(tables, buffers="never", params="never", **options))
+        repeats = Repeats(scene, Tree(scene))
+        return repeats.looked_at
+
+    small, large = looked_at(5), looked_at(50)  # 1,000 and 10,000 ops
+    assert large < 11 * small
+    assert large < 10 * 10_000
