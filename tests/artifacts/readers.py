@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
-from typing import Final
 
 from journal.errors import TorchLensError
 from tests.artifacts.making import load
 from tests.nursery import Job
-
-ROOM: Final = 1 << 30
-"""Bytes that a reader may take beside what it has."""
 
 
 def address_space() -> int:
@@ -20,8 +16,9 @@ def address_space() -> int:
 
 
 def read_in_little_memory(job: Job) -> None:
-    """Load every artifact in a folder and read all of it; write what came of each, a line with its name and a code."""
-    limit = address_space() + ROOM
+    """Load every artifact in a folder and read all of it, with ``seed`` MiB beside what this process has; write what
+    came of each, a line with its name and a code."""
+    limit = address_space() + (job.seed << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     lines = [f"{path.name} {outcome(path)}" for path in sorted(Path(job.path).iterdir())]
     Path(job.said).write_text("".join(f"{line}\n" for line in lines))

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import attrs
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
@@ -18,6 +18,7 @@ from torchlens.tlspec import blobs as payload_files
 from torchlens.tlspec.blobs import WORDS, Blob, counted, write
 
 
+@settings(max_examples=60)
 @given(st.lists(blobs(), max_size=8), st.integers(1, 60), st.booleans())
 def test_any_set_of_payloads_comes_back_bit_for_bit(made: list[Blob], limit: int, lazy: bool) -> None:
     made = [attrs.evolve(blob, number=number) for number, blob in enumerate(made)]

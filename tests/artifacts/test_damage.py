@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journal.errors import TorchLensError
@@ -101,6 +101,7 @@ def test_a_file_of_another_length_is_refused(path: Path, name: str) -> None:
     assert len(outcome(path)) == 1
 
 
+@settings(max_examples=60)
 @given(st.data())
 def test_any_few_changes_are_found_or_say_nothing(sound: Path, whole: list[bytes | str], data: st.DataObject) -> None:
     path = sound.with_name("changed")

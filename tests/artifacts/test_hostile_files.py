@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import xxhash
@@ -19,8 +19,8 @@ from torchlens.tlspec.manifest import digest_of
 
 READERS = "tests.artifacts.readers"
 
-LARGE = 1152 << 20
-"""More than a reader has room for."""
+LARGE = 384 << 20
+"""More than the reader of a payload has room for."""
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +89,16 @@ def large_shape(path: Path) -> None:
     manifest_of(path, lambda found: found["body_index"][0].update(shape=[(1 << 63) - 1] * 64))
 
 
-HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
+Hostile: TypeAlias = "tuple[Callable[[Path], None], str]"
+
+JSON: Mapping[str, Hostile] = {
     "many_values": (many_values, "manifest_unreadable"),
     "values_at_the_limit": (values_at_the_limit, "manifest_not_json_object"),
     "long_file": (long_file, "bundle_metadata_integrity_refused"),
     "deep": (deep, "manifest_unreadable"),
+}
+
+PAYLOADS: Mapping[str, Hostile] = {
     "large_payload": (lambda path: large_payload(path, "0" * 32), "payload_damaged"),
     "large_payload_that_fits": (lambda path: large_payload(path, digest_of_zeros()), "payload_lost"),
     "large_header": (large_header, "bundle_metadata_integrity_refused"),
@@ -101,14 +106,17 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-def test_hostile_artifacts_are_refused_in_bounded_memory(nursery: Nursery, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("some", "room"), [(JSON, 1024), (PAYLOADS, 256)])
+def test_hostile_artifacts_are_refused_in_bounded_memory(
+    nursery: Nursery, tmp_path: Path, some: Mapping[str, Hostile], room: int
+) -> None:
     home = tmp_path / "hostile"
-    for name, (make, _) in HOSTILE.items():
+    for name, (make, _) in some.items():
         path = home / name
         path.mkdir(parents=True)
         fill(path, several([b"one", b"two"]))
         make(path)
-    child = nursery.start(Job(str(home), str(tmp_path / "said"), f"{READERS}:read_in_little_memory", "", "", 0))
+    child = nursery.start(Job(str(home), str(tmp_path / "said"), f"{READERS}:read_in_little_memory", "", "", room))
     assert child.wait() == 0
     found = dict(line.split() for line in (tmp_path / "said").read_text().splitlines())
-    assert found == {name: code for name, (_, code) in HOSTILE.items()}
+    assert found == {name: code for name, (_, code) in some.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.artifacts.making import VERSIONS, load, refused, save, several
@@ -77,6 +77,7 @@ manifests = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(manifests)
 def test_a_manifest_comes_back_as_it_was(manifest: Manifest) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -153,6 +153,26 @@ def test_where_the_second_step_is_refused_the_first_is_undone(tmp_path: Path, mo
     assert os.listdir(tmp_path) == ["a.tlspec"]
 
 
+def test_what_comes_to_stand_there_between_the_steps_is_replaced_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "a.tlspec", tmp_path / "other"
+    save(path, several([b"old"]))
+    save(other, several([b"somebody else's"]))
+    monkeypatch.setattr(staging, "renameat2", None)
+    rename = os.rename
+
+    def overtaken(source: Path, target: Path) -> None:
+        rename(source, target)
+        if target.name == "replaced" and other.exists():
+            rename(other, path)
+
+    monkeypatch.setattr(os, "rename", overtaken)
+    save(path, several([b"new"]), overwrite=True)
+    assert content(path) == b"new"
+    assert os.listdir(tmp_path) == ["a.tlspec"]
+
+
 @pytest.mark.parametrize("path", ["", "/", "a\0b", 7, None])
 def test_what_is_no_path_is_refused(path: object) -> None:
     refused(lambda: Staging(path), "artifact_path_invalid")  # type: ignore[arg-type]

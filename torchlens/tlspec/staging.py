@@ -182,6 +182,8 @@ class Staging:
             if number == errno.ENOENT:
                 return False
             raise save_failed(self.target, os.strerror(number), ROOM)
+        if os.path.lexists(self.around / OLD):  # moved aside before, and then somebody else's came to stand there
+            shutil.rmtree(self.around / OLD)
         try:
             os.rename(self.target, self.around / OLD)
         except FileNotFoundError:
