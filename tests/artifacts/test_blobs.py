@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import weakref
 from pathlib import Path
 from unittest.mock import patch
 
@@ -57,6 +59,49 @@ def test_what_safetensors_has_no_word_for_is_stored_as_its_bytes(tmp_path: Path)
     made = Blob(number=0, kind="activation", name="odd", dtype="quint8", shape=(2, 3), data=bytes(range(6)))
     (row,) = write(tmp_path, [made]).body_index
     assert (row.dtype, row.shape, row.nbytes) == ("U8", (6,), 6)
+
+
+def test_each_tensor_begins_at_a_multiple_of_its_elements_size(tmp_path: Path) -> None:
+    """Also where one turns out to have other bytes than its dtype and shape make up."""
+    made = [
+        Blob(number=0, kind="activation", name="odd", dtype="float64", shape=(1,), data=b"123"),
+        Blob(number=1, kind="activation", name="bool", dtype="bool", shape=(3,), data=bytes(3)),
+        Blob(number=2, kind="activation", name="half", dtype="float16", shape=(3,), data=bytes(6)),
+        Blob(number=3, kind="activation", name="double", dtype="float64", shape=(1,), data=bytes(8)),
+    ]
+    (file,) = write(tmp_path, made).files
+    data = (tmp_path / file.path).read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    assert length % 8 == 0
+    header = json.loads(data[8 : 8 + length])
+    assert [(name, one["dtype"], one["data_offsets"]) for name, one in header.items()] == [
+        ("double", "F64", [0, 8]),
+        ("half", "F16", [8, 14]),
+        ("bool", "BOOL", [14, 17]),
+        ("odd", "U8", [17, 20]),
+    ]
+    with safe_open(tmp_path / file.path, "pt") as found:
+        assert bytes(found.get_tensor("odd").numpy()) == b"123"
+        assert found.get_tensor("double").shape == (1,)
+
+
+def test_bytes_are_asked_for_one_payload_at_a_time(tmp_path: Path) -> None:
+    held: list[weakref.ref[Held]] = []
+
+    class Held(bytearray):
+        pass
+
+    def give() -> Held:
+        assert sum(one() is not None for one in held) <= 1  # the one that is being replaced
+        made = Held(1000)
+        held.append(weakref.ref(made))
+        return made
+
+    write(
+        tmp_path,
+        [Blob(number=n, kind="activation", name="x", dtype="uint8", shape=(1000,), data=give) for n in range(9)],
+    )
+    assert len(held) == 9
 
 
 def test_files_are_bounded_and_a_larger_tensor_has_its_own(tmp_path: Path) -> None:

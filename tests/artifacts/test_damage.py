@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,7 +172,9 @@ def resign(path: Path, **fields: Any) -> None:
     found.pop("digest")
     for file in found["files"]:
         if file["path"] == PAYLOADS:
-            file["nbytes"] = (path / PAYLOADS).stat().st_size
+            data = (path / PAYLOADS).read_bytes()
+            front = data[: 8 + struct.unpack("<Q", data[:8])[0]]
+            file.update(nbytes=len(data), digest=xxhash.xxh3_128_hexdigest(front))
     for row in found["body_index"]:
         row.update(fields)
     found["digest"] = digest_of(found)
@@ -240,6 +243,12 @@ def put(**fields: Any) -> Callable[[], dict[str, Any]]:
 def test_a_header_that_does_not_say_what_the_manifest_says_is_refused(pair: Path, header: Callable[[], object]) -> None:
     (pair / PAYLOADS).write_bytes(sealed(header()) + b"aabb")
     resign(pair)
+    refused(lambda: load(pair), "bundle_metadata_integrity_refused")
+
+
+def test_a_header_with_another_digest_is_refused(pair: Path) -> None:
+    data = (pair / PAYLOADS).read_bytes()
+    (pair / PAYLOADS).write_bytes(data.replace(b"[0, 2]", b"[0,2 ]"))
     refused(lambda: load(pair), "bundle_metadata_integrity_refused")
 
 

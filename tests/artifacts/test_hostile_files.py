@@ -65,7 +65,8 @@ def large_payload(path: Path, digest: str) -> None:
     os.truncate(file, 8 + len(header) + LARGE)
 
     def change(found: dict[str, Any]) -> None:
-        found["files"][1]["nbytes"] = 8 + len(header) + LARGE
+        front = xxhash.xxh3_128_hexdigest(struct.pack("<Q", len(header)) + header)
+        found["files"][1].update(nbytes=8 + len(header) + LARGE, digest=front)
         found["body_index"] = [{**found["body_index"][0], "shape": [LARGE], "nbytes": LARGE, "digest": digest}]
 
     manifest_of(path, change)

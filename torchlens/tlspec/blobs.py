@@ -1,6 +1,7 @@
 """Payloads of an artifact: one tensor each, in safetensors files of bounded size.
 
-Writes  through the safetensors library, from where the bytes are: no tensor is copied.
+Writes  one tensor after the other, from where its bytes are. The safetensors library wants all tensors of a file in
+        memory at once, which those of a journal, and those that do not lie in one run of memory, are not.
 Reads   one tensor at a time, into memory of its own, and checks its digest there: what is given cannot change any
         more, whatever happens to the file.
 Rule    A header is never trusted: it must say of each tensor what the manifest says, in full, and nothing else; the
@@ -11,6 +12,7 @@ Rule    Every file is opened when the artifact is, so one that is replaced while
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import os
 import struct
@@ -21,13 +23,13 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
-import safetensors
 import xxhash
 
 from journal.errors import JournalError
 from journal.payloads import Buffer
+from journal.writing import write_all_at
 from torchlens.tlspec import json_text
-from torchlens.tlspec.errors import ROOM, integrity_refused, load_failed, save_failed
+from torchlens.tlspec.errors import integrity_refused, load_failed
 from torchlens.tlspec.folder import Folder, read_at
 from torchlens.tlspec.json_text import NotPlain
 from torchlens.tlspec.manifest import PayloadKind, StoredFile, StoredPayload
@@ -78,6 +80,15 @@ NAME_CHARACTERS: Final = 200
 LENGTH: Final = struct.Struct("<Q")
 """Of the header, in front of it."""
 
+BEGUN_BYTES: Final = 16 << 20
+"""When so many have been written the disk begins with them: the flush at the end then waits for the last ones alone."""
+
+BEGIN: Final = 2
+"""Flag of `sync_file_range`: begin to write, and wait for nothing."""
+
+MOST: Final = (1 << 63) - 1
+"""More than any place in a file."""
+
 HEADER_BYTES: Final = 4096
 """A header has at most so many for each tensor, and for itself."""
 
@@ -124,142 +135,147 @@ class Written(NamedTuple):
 def write(folder: Path, blobs: Iterable[Blob]) -> Written:
     """Write payloads below an artifact's folder.
 
-    No more than a file's worth of those whose bytes come from a function is held at once.
-
     Args:
         folder: The artifact's folder while it is staged.
-        blobs: In the order in which they are to lie in the files.
+        blobs: Bytes that a function gives are asked for when they are written, and let go of then.
 
     Raises:
-        ArtifactError: `bundle_save_failed`, or an OSError: what the disk refuses.
+        OSError: what the disk refuses.
     """
-    index: list[StoredPayload] = []
-    files: list[StoredFile] = []
-    pending = Pending(f"{FOLDER}/00000.safetensors")
+    written: list[tuple[StoredFile, list[StoredPayload]]] = []
+    pending: list[Blob] = []
+    nbytes = 0
     for blob in blobs:
-        pending.add(blob)
-        if pending.nbytes >= FILE_BYTES or len(pending.rows) >= FILE_TENSORS:
-            files.append(pending.write(folder))
-            index += pending.rows
-            pending = Pending(f"{FOLDER}/{len(files):05d}.safetensors")
-    if pending.rows:
-        files.append(pending.write(folder))
-        index += pending.rows
-    return Written(tuple(index), tuple(files))
+        pending.append(blob)
+        nbytes += expected(blob)
+        if nbytes >= FILE_BYTES or len(pending) >= FILE_TENSORS:
+            written.append(write_file(folder, len(written), pending))
+            pending, nbytes = [], 0
+    if pending:
+        written.append(write_file(folder, len(written), pending))
+    return Written(tuple(row for _, rows in written for row in rows), tuple(file for file, _ in written))
 
 
-class Pending:
-    """A payload file that has not been written yet."""
+def expected(blob: Blob) -> int:
+    """The bytes that dtype and shape make up."""
+    return math.prod(blob.shape) * ITEM_BYTES[WORDS.get(blob.dtype, "U8")]
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.rows: list[StoredPayload] = []
-        self.views: dict[str, View] = {}  # by name of the tensor
-        self.nbytes = 0
 
-    def add(self, blob: Blob) -> None:
-        view = View(blob.data() if callable(blob.data) else blob.data)
-        dtype, shape = WORDS.get(blob.dtype, "U8"), tuple(blob.shape)
-        if math.prod(shape) * ITEM_BYTES[dtype] != view.nbytes or (dtype == "U8" and blob.dtype != "uint8"):
-            dtype, shape = "U8", (view.nbytes,)
-        name = self.free(blob.name)
-        self.views[name] = view
-        self.nbytes += view.nbytes
-        self.rows.append(
-            StoredPayload(
-                number=blob.number,
-                kind=blob.kind,
-                file=self.path,
-                tensor=name,
-                dtype=dtype,
-                shape=shape,
-                nbytes=view.nbytes,
-                digest=xxhash.xxh3_128_hexdigest(view.data),
-                address=blob.address,
-            )
+def write_file(folder: Path, number: int, blobs: Sequence[Blob]) -> tuple[StoredFile, list[StoredPayload]]:
+    """Write one payload file; what the manifest says of it and of each of its payloads."""
+    path = f"{FOLDER}/{number:05d}.safetensors"
+    (folder / FOLDER).mkdir(exist_ok=True)
+    file = os.open(folder / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        return Writing(file, path, blobs).written()
+    finally:
+        os.close(file)
+
+
+class Writing:
+    """A payload file that is being written.
+
+    Note  The header stands in front and says how long each tensor is, which is certain only once its bytes have been
+          asked for. So room is left for it, as much as it can need; it is written last, and filled up with spaces.
+    Note  Longer elements lie before shorter ones, so that each tensor begins at a multiple of its elements' size:
+          readers that map a file need that. What turns out to be mere bytes goes to the end.
+    """
+
+    def __init__(self, file: int, path: str, blobs: Sequence[Blob]) -> None:
+        self.file: Final = file
+        self.path: Final = path
+        self.names: Final = free_names(blobs)
+        self.blobs: Final = sorted(enumerate(blobs), key=lambda one: -ITEM_BYTES[WORDS.get(one[1].dtype, "U8")])
+        longest = (member("F8_E4M3FNUZ", (*blob.shape, MOST), MOST, MOST) for blob in blobs)
+        texts = [json.dumps({name: one}) for name, one in zip(self.names, longest, strict=True)]
+        room = sum(map(len, texts)) + len("{}")
+        self.room: Final = room + -room % LENGTH.size
+        self.rows: dict[int, StoredPayload] = {}  # by place among the blobs
+        self.header: dict[str, Any] = {}
+        self.nbytes = 0  # of tensors so far
+        self.begun = 0  # of those, what the disk was told of
+
+    def written(self) -> tuple[StoredFile, list[StoredPayload]]:
+        mere_bytes: list[tuple[int, Blob, Buffer]] = []
+        for place, blob in self.blobs:
+            data = blob.data() if callable(blob.data) else blob.data
+            if memoryview(data).nbytes != expected(blob) and WORDS.get(blob.dtype, "U8") != "U8":
+                mere_bytes.append((place, blob, data))
+            else:
+                self.add(place, blob, data)
+        for one in mere_bytes:
+            self.add(*one)
+        text = json.dumps(self.header, separators=(",", ":")).encode().ljust(self.room)
+        front = LENGTH.pack(self.room) + text
+        write_all_at(self.file, front, 0)
+        row_of_file = StoredFile(
+            path=self.path, nbytes=len(front) + self.nbytes, digest=xxhash.xxh3_128_hexdigest(front)
         )
+        return row_of_file, [self.rows[place] for place in range(len(self.rows))]
 
-    def free(self, name: str) -> str:
-        """A name that no tensor of the file has yet."""
-        name = name.encode("utf-8", "backslashreplace").decode()[:NAME_CHARACTERS] or "unnamed"
-        found, count = name, 1
-        while found in self.views or found == RESERVED:
+    def add(self, place: int, blob: Blob, data: Buffer) -> None:
+        nbytes = memoryview(data).nbytes
+        dtype, shape = WORDS.get(blob.dtype, "U8"), tuple(blob.shape)
+        if expected(blob) != nbytes or (dtype == "U8" and blob.dtype != "uint8"):
+            dtype, shape = "U8", (nbytes,)
+        name = self.names[place]
+        self.header[name] = member(dtype, shape, self.nbytes, self.nbytes + nbytes)
+        self.rows[place] = StoredPayload(
+            number=blob.number,
+            kind=blob.kind,
+            file=self.path,
+            tensor=name,
+            dtype=dtype,
+            shape=shape,
+            nbytes=nbytes,
+            digest=xxhash.xxh3_128_hexdigest(data),
+            address=blob.address,
+        )
+        if nbytes:
+            write_all_at(self.file, data, LENGTH.size + self.room + self.nbytes)
+            self.nbytes += nbytes
+            if self.nbytes - self.begun >= BEGUN_BYTES:
+                begin_flush(self.file)
+                self.begun = self.nbytes
+
+
+def find_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """The system's `sync_file_range`, which Python does not offer; None where there is none."""
+    try:
+        found = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return found
+
+
+sync_file_range: Final = find_sync_file_range()
+
+
+def begin_flush(file: int) -> None:
+    """Let the disk begin with what was written to a file, where the system has a call for it. It promises nothing."""
+    if sync_file_range is not None:
+        sync_file_range(file, 0, 0, BEGIN)
+
+
+def member(dtype: str, shape: Sequence[int], start: int, end: int) -> dict[str, Any]:
+    """A tensor as a header has it."""
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+
+
+def free_names(blobs: Iterable[Blob]) -> list[str]:
+    """A name for each tensor of a file, as it is wanted or made different."""
+    taken = {RESERVED}
+    names: list[str] = []
+    for blob in blobs:
+        wanted = blob.name.encode("utf-8", "backslashreplace").decode()[:NAME_CHARACTERS] or "unnamed"
+        name, count = wanted, 1
+        while name in taken:
             count += 1
-            found = f"{name}#{count}"
-        return found
-
-    def write(self, folder: Path) -> StoredFile:
-        """Write the file; what the manifest says of it."""
-        place = folder / self.path
-        place.parent.mkdir(exist_ok=True)
-        specs = {
-            row.tensor: safetensors.TensorSpec(
-                dtype=SPELLED[row.dtype], shape=row.shape, data_ptr=view.address, data_len=view.nbytes
-            )
-            for row, view in zip(self.rows, self.views.values(), strict=True)
-        }
-        try:
-            safetensors.serialize_file(specs, place)
-        except safetensors.SafetensorError as exc:
-            raise save_failed(place, str(exc), ROOM) from exc
-        return self.told(place)
-
-    def told(self, place: Path) -> StoredFile:
-        """The digest of the whole file, without reading more of it than its header."""
-        file = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            nbytes = os.fstat(file).st_size
-            header = read_at(file, nbytes - self.nbytes, 0)
-        finally:
-            os.close(file)
-        if header is None:
-            raise save_failed(place, "it became shorter while it was written", ROOM)
-        digest = xxhash.xxh3_128(header)
-        members = members_of(bytes(header[LENGTH.size :]))
-        for name, _ in sorted(members.items(), key=lambda member: member[1].start):
-            digest.update(self.views[name].data)
-        return StoredFile(path=self.path, nbytes=nbytes, digest=digest.hexdigest())
-
-
-SPELLED: Final[Mapping[str, str]] = {word: name for name, word in WORDS.items()}
-"""What the library calls a dtype where it is given one."""
-
-
-class PyBuffer(ctypes.Structure):
-    """``Py_buffer``, as the C API of Python has it."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.c_void_p),
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("suboffsets", ctypes.c_void_p),
-        ("internal", ctypes.c_void_p),
-    )
-
-
-get_buffer: Final = ctypes.pythonapi.PyObject_GetBuffer
-get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(PyBuffer), ctypes.c_int]
-release_buffer: Final = ctypes.pythonapi.PyBuffer_Release
-release_buffer.argtypes = [ctypes.POINTER(PyBuffer)]
-release_buffer.restype = None
-
-
-class View:
-    """A contiguous buffer, and where in memory it is: the library is told an address."""
-
-    def __init__(self, data: Buffer) -> None:
-        self.data = memoryview(data)  # while there is one, the memory stays where it is
-        view = PyBuffer()
-        get_buffer(data, ctypes.byref(view), 0)  # PyBUF_SIMPLE: contiguous bytes, or a BufferError
-        self.address: int = view.buf or 0
-        self.nbytes: int = view.len
-        release_buffer(ctypes.byref(view))
+            name = f"{wanted}#{count}"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 # Reading -----------------------------------------------------------------------------------------------
@@ -441,7 +457,7 @@ def open_file(folder: Folder, told: StoredFile, rows: Sequence[StoredPayload]) -
         if nbytes != told.nbytes:
             raise integrity_refused(folder.path, f"{told.path} has {nbytes} bytes instead of {told.nbytes}")
         try:
-            return Opened(file, places_of(file, nbytes, rows), os.fstat(file).st_blocks * 512 < nbytes)
+            return Opened(file, places_of(file, told, rows), os.fstat(file).st_blocks * 512 < nbytes)
         except NotPlain as exc:
             raise integrity_refused(folder.path, f"{told.path}: {exc}") from exc
         except OSError as exc:
@@ -451,20 +467,22 @@ def open_file(folder: Folder, told: StoredFile, rows: Sequence[StoredPayload]) -
         raise
 
 
-def places_of(file: int, nbytes: int, rows: Sequence[StoredPayload]) -> dict[str, int]:
+def places_of(file: int, told: StoredFile, rows: Sequence[StoredPayload]) -> dict[str, int]:
     """Where in a file each tensor begins.
 
     Raises:
         NotPlain: where its header does not say exactly what the manifest says.
     """
+    nbytes = told.nbytes
     front = read_at(file, LENGTH.size, 0) if nbytes >= LENGTH.size else None
     length = -1 if front is None else LENGTH.unpack(front)[0]
     if not 0 <= length <= min(HEADER_BYTES * (1 + len(rows)), nbytes - LENGTH.size):
         raise NotPlain("it has no header")
-    header = read_at(file, length, LENGTH.size)
-    if header is None:
-        raise NotPlain("it has become shorter")
-    found, behind = members_of(bytes(header)), LENGTH.size + length
+    behind = LENGTH.size + length
+    front = read_at(file, behind, 0)
+    if front is None or xxhash.xxh3_128_hexdigest(front) != told.digest:
+        raise NotPlain("its header does not match its digest")
+    found = members_of(bytes(front[LENGTH.size :]))
     wanted = {row.tensor: row for row in rows}
     if len(wanted) != len(rows) or found.keys() != wanted.keys():
         raise NotPlain("it does not hold the tensors that the manifest tells")

@@ -70,7 +70,11 @@ class StoredTable:
 
 @attrs.frozen(kw_only=True)
 class StoredFile:
-    """A file of the artifact; the digest is XXH3-128 over its bytes, in hexadecimal."""
+    """A file of the artifact.
+
+    The digest is XXH3-128, in hexadecimal: over its bytes; over those before the tensors, in a file of payloads, each
+    of which has its own.
+    """
 
     path: str
     nbytes: int
