@@ -149,6 +149,20 @@ class Handles:
         Raises:
             PayloadUnavailableError: ``activation_overwritten``, when the held memory was written since it was kept.
         """
+        tensor = self.held(value)
+        if tensor is None:
+            return None
+        try:
+            return saved_copy(tensor)
+        except RuntimeError:  # torch refuses to say where a view that was written through stands on the graph
+            return copy_of(compat.detach(tensor))
+
+    def held(self, value: int) -> Tensor | None:
+        """The very tensor that is held of a value, to be read at once; None where none is.
+
+        Raises:
+            PayloadUnavailableError: ``activation_overwritten``, when its memory was written since it was kept.
+        """
         pinned = self._pins.get(value)
         if pinned is None:
             return None
@@ -160,10 +174,7 @@ class Handles:
                 remedy="clone what the model returned before changing it, or capture with a journal, which copies",
                 value=value,
             )
-        try:
-            return saved_copy(tensor)
-        except RuntimeError:  # torch refuses to say where a view that was written through stands on the graph
-            return copy_of(compat.detach(tensor))
+        return tensor
 
     def set_apart(self, storages: Container[int | None]) -> None:
         """Hold copies of the values in these storages, which somebody is about to write past the count of writes."""
@@ -190,11 +201,12 @@ class Handles:
     def lend(self, number: int) -> Any | None:
         """The elements of the payload with this number, as a copied journal holds them; None where they are not held.
 
-        What was overwritten since is not held, nor what has no plain memory.
+        What was overwritten since is not held, nor what has no plain memory. They are to be read at once: where they
+        lie in one run of memory it is that of the tensor that is held.
         """
         value = self._reserved.get(number)
         try:
-            tensor = self.copy(number) if value is None else self.tensor(value)
+            tensor = self._copies.get(number) if value is None else self.held(value)
         except PayloadUnavailableError:
             return None
         return None if tensor is None else contiguous_bytes(tensor)

@@ -28,7 +28,7 @@ from projections.encoding import EncodedTable, packed
 from projections.errors import over_events
 from projections.stored import stored
 from projections.stripped import Stripped, named_by
-from torchlens import above, collector
+from torchlens import above, collector, threads
 from torchlens.errors import PayloadUnavailableError, TorchLensWarning
 from torchlens.options import require_switch
 from torchlens.reading.view import View, require_trace
@@ -82,7 +82,7 @@ def write_artifact(
     require_switch("strict", strict)
     if kept.level == "runnable":
         above.running().require_runnable(view)
-    with collector.paused(), over_events(), Staging(path, overwrite=overwrite) as staging:
+    with collector.paused(), threads.one_of_torch(), over_events(), Staging(path, overwrite=overwrite) as staging:
         saved = Saved(view, kept)
         written = blobs.write(staging.folder, saved.blobs(strict=strict))
         files = list(written.files)
