@@ -48,3 +48,48 @@ def test_any_data_of_the_form_makes_a_page_that_can_be_used(
     page.click("[data-tab=moment]")
     page.click("#first")
     assert page.evaluate("window.torchlens.moment().position") == 0
+
+
+def test_a_page_without_the_events_of_backward_passes_says_so_and_plays_the_forward(
+    tmp_path: Path, open_page: Callable[..., Any]
+) -> None:
+    data = made_up([-1], [0, 0, 0], [(0, 1), (1, 2)])
+    data["texts"] += ["backward 1", "ok", "relu_back_1"]
+    passes, ok, node = range(len(data["texts"]) - 3, len(data["texts"]))
+    data["events"]["has_diary"] = False
+    data["passes"] = {"label": [passes], "status": [ok], "trigger": [None], "begun": [None], "ended": [None]}
+    data["firings"] = {
+        "pass": [0],
+        "event": [None],
+        "node": [node],
+        "type": [node],
+        "op": [1],
+        "param": [None],
+        "time": [0.5],
+    }
+    data["gradients"] |= {
+        "op": [1],
+        "param": [None],
+        "pass": [0],
+        "event": [None],
+        "shape": [None],
+        "values": [0],
+        "kept": [True],
+    }
+    data["values"] = [{"min": -1.0, "max": 2.0, "bars": [1, 0, 3], "low": -1.0, "high": 2.0}]
+    page = open_page(page_of(data, tmp_path / "page.html"))
+    page.click("#first")
+    page.keyboard.press(".")
+    assert page.evaluate("window.torchlens.moment()") == {
+        "position": 1,
+        "ran": ["relu_0"],
+        "running": [],
+        "fired": [],
+        "gradients": [[0, "relu_1"]],
+    }
+    page.click("[data-tab=moment]")
+    assert "only the forward can be played" in page.inner_text("#panel .body")
+    page.fill("#search", "relu_1")
+    page.keyboard.press("Enter")
+    assert "gradient, backward 1" in page.inner_text("#panel .body")
+    assert page.locator("#panel .histogram rect").count() == 3

@@ -21,6 +21,9 @@ export interface Shown {
   h: number;
   open: boolean;
   depth: number;
+  /** Of an open group: where what stands in it ends among what is shown, and its own lines among the lines. */
+  end: number;
+  lines: [number, number];
 }
 
 export interface Line {
@@ -225,7 +228,8 @@ export class Scene {
     const put = (group: number, x: number, y: number, depth: number): void => {
       const { layout, edges, children, w, h } = this.arrange(group);
       this.at.set(group, this.shown.length);
-      this.shown.push({ id: group, x, y, w, h, open: true, depth });
+      const mine: Shown = { id: group, x, y, w, h, open: true, depth, end: 0, lines: [0, 0] };
+      this.shown.push(mine);
       const left = x + (w - layout.w) / 2;
       const top = y + HEADER + PAD;
       const inside: { pinIn: number; pinOut: number; top: number; bottom: number }[] = [];
@@ -242,11 +246,13 @@ export class Scene {
           put(child, cx, cy, depth + 1);
         } else {
           this.at.set(child, this.shown.length);
-          this.shown.push({ id: child, x: cx, y: cy, w: box.w, h: box.h, open: false, depth: depth + 1 });
+          this.shown.push({ id: child, x: cx, y: cy, w: box.w, h: box.h, open: false, depth: depth + 1, end: 0, lines: [0, 0] });
           if (isOp) this.standIn[model.place[child]!] = child;
           else this.standIn.fill(child, model.first[child]!, model.last[child]!);
         }
       });
+      mine.end = this.shown.length;
+      mine.lines[0] = this.lines.length;
       edges.forEach((edge, at) => {
         const points = layout.lines[at]!.map((value, k) => value + (k % 2 ? top : left));
         const end = points.length - 2;
@@ -267,6 +273,7 @@ export class Scene {
         this.lineAt.set(`${group},${edge.from === PIN_IN ? PIN_IN : children[edge.from]},${edge.to === PIN_OUT ? PIN_OUT : children[edge.to]}`, this.lines.length);
         this.lines.push({ points, box: boundsOf(points), count: edge.count, arrow: edge.to !== PIN_OUT && !to, square });
       });
+      mine.lines[1] = this.lines.length;
     };
     put(model.root, 0, 0, 0);
   }
@@ -328,11 +335,14 @@ export class Scene {
 
   /** The innermost thing at a place; undefined outside everything. */
   hit(x: number, y: number): Shown | undefined {
-    for (let at = this.shown.length - 1; at >= 0; at--) {
+    let found: Shown | undefined;
+    for (let at = 0; at < this.shown.length; ) {
       const one = this.shown[at]!;
-      if (x >= one.x && x <= one.x + one.w && y >= one.y && y <= one.y + one.h) return one;
+      const isHere = x >= one.x && x <= one.x + one.w && y >= one.y && y <= one.y + one.h;
+      if (isHere) found = one;
+      at = one.open && !isHere ? one.end : at + 1;
     }
-    return undefined;
+    return found;
   }
 }
 

@@ -14,6 +14,8 @@ import { Timeline } from "./timeline";
 /** Zoom from which the text of boxes is drawn, and at which a page begins at least. */
 const TEXT_FROM = 0.55;
 const LEGIBLE = 0.8;
+/** Pixels below which, both ways, an open group is drawn as one speck: larger ones where there is very much to draw. */
+const speck = (shown: number): number => (shown > 20_000 ? 24 : 8);
 const GLYPH = 24; // width of the place that opens and closes a group
 
 export interface Callbacks {
@@ -300,7 +302,7 @@ export class View {
 
   draw(): void {
     const begun = performance.now();
-    const { context: c, theme, scene } = this;
+    const { context: c, theme } = this;
     const { x, y, k } = this.transform;
     const ratio = window.devicePixelRatio || 1;
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -308,20 +310,46 @@ export class View {
     c.fillRect(0, 0, this.width, this.height);
     c.setTransform(ratio * k, 0, 0, ratio * k, ratio * x, ratio * y);
     const sight: [number, number, number, number] = [-x / k, -y / k, (this.width - x) / k, (this.height - y) / k];
-    const seen = scene.shown.filter(
-      (one) => one.x <= sight[2] && one.y <= sight[3] && one.x + one.w >= sight[0] && one.y + one.h >= sight[1],
-    );
+    const { seen, lines } = this.inSight(sight, k);
     this.drawGroups(seen, k);
-    this.drawLines(sight, k);
+    this.drawLines(lines, k);
     this.drawBoxes(seen, k);
     this.drawTexts(seen, k);
     this.drawRings(seen, k);
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     if (k < TEXT_FROM) this.drawNames(seen);
-    const inSight = { x: sight[0], y: sight[1], w: sight[2] - sight[0], h: sight[3] - sight[1] };
-    this.overview.draw(inSight, theme, (id) => this.colours.of(id));
+    const part = { x: sight[0], y: sight[1], w: sight[2] - sight[0], h: sight[3] - sight[1] };
+    this.overview.draw(part, theme, (id) => this.colours.of(id));
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 500) this.frames.shift();
+  }
+
+  /** What is in sight, with nothing inside of open groups that are specks; and the lines of the groups that are not. */
+  private inSight(sight: [number, number, number, number], k: number): { seen: Shown[]; lines: number[] } {
+    const { shown, lines: all } = this.scene;
+    const seen: Shown[] = [];
+    const lines: number[] = [];
+    const small = speck(shown.length);
+    for (let at = 0; at < shown.length; ) {
+      const one = shown[at]!;
+      if (one.x > sight[2] || one.y > sight[3] || one.x + one.w < sight[0] || one.y + one.h < sight[1]) {
+        at = one.open ? one.end : at + 1;
+        continue;
+      }
+      if (one.open && one.w * k < small && one.h * k < small) {
+        seen.push({ ...one, open: false });
+        at = one.end;
+        continue;
+      }
+      seen.push(one);
+      for (let line = one.lines[0]; line < one.lines[1]; line++) {
+        const [left, top, right, bottom] = all[line]!.box;
+        if (left > sight[2] || top > sight[3] || right < sight[0] || bottom < sight[1]) continue;
+        if ((right - left + bottom - top) * k >= 1.5) lines.push(line);
+      }
+      at++;
+    }
+    return { seen, lines };
   }
 
   private isRunning(one: Shown): boolean {
@@ -350,32 +378,26 @@ export class View {
     }
   }
 
-  private drawLines(sight: [number, number, number, number], k: number): void {
-    const { context: c, theme, scene } = this;
-    c.strokeStyle = theme.edge;
-    c.lineWidth = Math.max(1.1, 0.7 / k);
+  private drawLines(lines: number[], k: number): void {
+    const { theme } = this;
+    this.drawSome(lines, theme.edge, Math.max(1.1, 0.7 / k), k);
+    if (this.strong.size) this.drawSome([...this.strong], theme.strong, Math.max(2.2, 1.6 / k), k);
+  }
+
+  private drawSome(lines: number[], colour: string, wide: number, k: number): void {
+    const { context: c, scene } = this;
+    c.strokeStyle = colour;
+    c.lineWidth = wide;
     c.beginPath();
-    let number = 0;
-    for (let at = 0; at < scene.lines.length; at++) {
-      const line = scene.lines[at]!;
-      const [left, top, right, bottom] = line.box;
-      if (left > sight[2] || top > sight[3] || right < sight[0] || bottom < sight[1]) continue;
-      if ((right - left + bottom - top) * k < 1.5) continue;
-      this.trace(line, k);
-      if (++number % 200 === 0) {
+    lines.forEach((line, number) => {
+      this.trace(scene.lines[line]!, k);
+      if (number % 200 === 199) {
         c.stroke();
         c.beginPath();
       }
-    }
+    });
     c.stroke();
-    if (k > 0.35) this.arrows(sight, theme.edge);
-    if (!this.strong.size) return;
-    c.strokeStyle = theme.strong;
-    c.lineWidth = Math.max(2.2, 1.6 / k);
-    c.beginPath();
-    for (const at of this.strong) this.trace(scene.lines[at]!, k);
-    c.stroke();
-    if (k > 0.35) this.arrows(sight, theme.strong, this.strong);
+    if (k > 0.35) this.arrows(lines, colour);
   }
 
   private trace({ points, square }: Line, k: number): void {
@@ -400,24 +422,20 @@ export class View {
     }
   }
 
-  private arrows(sight: [number, number, number, number], colour: string, only?: Set<number>): void {
+  private arrows(lines: number[], colour: string): void {
     const { context: c, scene } = this;
     c.fillStyle = colour;
     c.beginPath();
-    const one = (at: number): void => {
-      const { points, arrow, box } = scene.lines[at]!;
-      if (!arrow || box[0] > sight[2] || box[1] > sight[3] || box[2] < sight[0] || box[3] < sight[1]) return;
+    for (const line of lines) {
+      const { points, arrow } = scene.lines[line]!;
+      if (!arrow) continue;
       const end = points.length - 2;
       const [x, y] = [points[end]!, points[end + 1]!];
       const angle = Math.atan2(y - points[end - 1]!, x - points[end - 2]!);
-      for (const [way, first] of [[2.75, true], [-2.75, false]] as const) {
-        if (first) c.moveTo(x, y);
-        c.lineTo(x + 7 * Math.cos(angle + way), y + 7 * Math.sin(angle + way));
-      }
+      c.moveTo(x, y);
+      for (const way of [2.75, -2.75]) c.lineTo(x + 7 * Math.cos(angle + way), y + 7 * Math.sin(angle + way));
       c.closePath();
-    };
-    if (only) for (const at of only) one(at);
-    else for (let at = 0; at < scene.lines.length; at++) one(at);
+    }
     c.fill();
   }
 
@@ -533,7 +551,7 @@ export class View {
     }
   }
 
-  /** From afar: the names of groups large enough, the outer ones first, none over another. */
+  /** From afar: the names of what is large enough, the outer groups first, none over another. */
   private drawNames(seen: Shown[]): void {
     const { context: c, theme, scene, model } = this;
     const { x, y, k } = this.transform;
@@ -541,8 +559,8 @@ export class View {
     c.font = "600 11px system-ui, sans-serif";
     c.textAlign = "left";
     c.textBaseline = "middle";
-    const groups = seen.filter((one) => !model.isOp(one.id)).sort((a, b) => a.depth - b.depth);
-    for (const one of groups) {
+    const named = seen.filter((one) => k > 0.3 || !model.isOp(one.id)).sort((a, b) => a.depth - b.depth);
+    for (const one of named) {
       const [w, h] = [one.w * k, one.h * k];
       if (w < 30 || h < 12) continue;
       const text = scene.face(one.id).title;
@@ -553,9 +571,11 @@ export class View {
       const box: [number, number, number, number] = [left, top, left + wide, top + 15];
       if (taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] < other[3] && other[1] < box[3])) continue;
       taken.push(box);
-      c.fillStyle = one.open ? theme.header : this.colour(one.id);
-      c.fillRect(left, top, wide, 15);
-      c.fillStyle = one.open ? theme.text : inkOn(this.colour(one.id));
+      if (one.open) {
+        c.fillStyle = theme.header;
+        c.fillRect(left, top, wide, 15);
+      }
+      c.fillStyle = one.open ? theme.text : one.id === model.failed ? theme.failedText : inkOn(this.colour(one.id));
       c.fillText(text, left + 4, top + 8);
       if (taken.length > 400) break;
     }
