@@ -31,7 +31,7 @@ from torchlens.reading.view import View, no_torch
 from torchlens.tlspec.artifact_journal import STREAM, ArtifactJournal
 from torchlens.tlspec.blobs import Blobs
 from torchlens.tlspec.errors import integrity_refused, load_failed
-from torchlens.tlspec.folder import Folder
+from torchlens.tlspec.folder import Folder, reading
 from torchlens.tlspec.levels import kinds_of
 from torchlens.tlspec.manifest import Manifest
 from torchlens.tlspec.saving import EVENTS, RECORDS
@@ -93,13 +93,8 @@ def not_applicable(option: str, what: str) -> ConfigurationError:
 
 def load_artifact(path: str | os.PathLike[str], *, lazy: bool, map_location: Any) -> Trace:
     device = device_of(map_location)
-    with collector.paused(), Folder(path) as folder:
-        manifest = Manifest.read(folder)
-        with suppress(PackageNotFoundError):
-            manifest.require_torch(version("torch"), folder.path)
-        events, records = (read_file(folder, manifest, name) for name in (EVENTS, RECORDS))
-        tables = tables_of(folder.path, manifest, records)
-        blobs = Blobs(folder, manifest.body_index, manifest.files, lazy=lazy)
+    with collector.paused():
+        manifest, events, tables, blobs = reading(path, lambda folder: read_files(folder, lazy=lazy))
     try:
         with over_events():
             journal = ArtifactJournal(events, blobs)
@@ -108,8 +103,18 @@ def load_artifact(path: str | os.PathLike[str], *, lazy: bool, map_location: Any
         raise
     made = Trace(journal, STREAM)
     made.projector = StoredProjector(tables, StreamSource(journal, STREAM))
-    made.artifact = Artifact(made, folder.path, manifest, blobs, device)
+    made.artifact = Artifact(made, blobs.path, manifest, blobs, device)
     return made
+
+
+def read_files(folder: Folder, *, lazy: bool) -> tuple[Manifest, bytes, Mapping[str, PackedTable], Blobs]:
+    """What the files of an artifact hold: the manifest, the events, the tables, and the payloads."""
+    manifest = Manifest.read(folder)
+    with suppress(PackageNotFoundError):
+        manifest.require_torch(version("torch"), folder.path)
+    events, records = (read_file(folder, manifest, name) for name in (EVENTS, RECORDS))
+    tables = tables_of(folder.path, manifest, records)
+    return manifest, events, tables, Blobs(folder, manifest.body_index, manifest.files, lazy=lazy)
 
 
 class Artifact:
