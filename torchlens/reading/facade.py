@@ -1015,8 +1015,9 @@ class Trace(View):
             graph: ``"forward"``, ``"backward"`` (autograd nodes), or ``"combined"``, both side by side.
             rolled: Draw each layer once, with the number of its passes, instead of every pass.
             collapse: Which modules are drawn closed: ``"none"``; ``"auto"``, as many as it takes for ``most_nodes``;
-                ``"max"``, all; a depth, from 0 on; a part of them, from 0.0 to 1.0; or addresses.
-            fold_repeats: Draw equal siblings once, with how many there are; None does unless ``collapse="none"``.
+                ``"max"``, all that the root calls; a depth, from 0 on; a part of them, from 0.0 to 1.0; or addresses.
+            fold_repeats: Draw equal siblings once, with how many there are; None does where there are more than 30 ops,
+                unless ``collapse="none"``.
             buffers: Which buffer versions are drawn: ``"never"``, ``"meaningful"``, ``"always"``.
             params: Which parameters are drawn: the same words.
             node_lines: What is told below a title: ``"shape"``, ``"module"``, ``"params"``, ``"flops"``, ``"time"``,
