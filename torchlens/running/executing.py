@@ -11,6 +11,7 @@ Rule   what Python took out of tensors is taken again and compared. The first di
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
 from journal.events import template as tag
 from projections.arguments import is_whole
-from projections.memory import Executed
+from projections.memory import Described, Executed
 from projections.program import (
     Asked,
     BufferRead,
@@ -87,10 +88,10 @@ def constants_of(view: View, program: Program) -> dict[int, Tensor]:
         tensor = view.kept(program.constants[step.value]).to(step.like.device)
         made[step.value] = tensor
         if step.like.storage is not None and has_plain_memory(tensor) and type(tensor) is Tensor:
-            made[step.value] = laid_out(tensor, spot_of(step.like))
+            made[step.value] = as_it_lay(tensor, step.like)
             by_storage.setdefault(step.like.storage, []).append(step)
     for steps in by_storage.values():
-        if len(steps) > 1:
+        if len(steps) > 1 and not any(is_scattered(step.like) for step in steps):
             image = Image([spot_of(step.like) for step in steps], made[steps[0].value].device)
             for step in steps:
                 image.write(spot_of(step.like), made[step.value])
@@ -101,6 +102,20 @@ def constants_of(view: View, program: Program) -> dict[int, Tensor]:
         if step.like.requires_grad and not is_written and (tensor.is_floating_point() or tensor.is_complex()):
             tensor.requires_grad_()
     return made
+
+
+SCATTERED: Final = 64
+"""Places in memory for each element, from the first to the last, beyond which a tensor is not laid out as it lay."""
+
+
+def is_scattered(like: Described) -> bool:
+    here = spot_of(like)
+    return here.reach > 4096 + SCATTERED * math.prod(like.shape)
+
+
+def as_it_lay(tensor: Tensor, like: Described) -> Tensor:
+    """A kept tensor with the strides that it had; a view that picks few elements of much memory lies densely."""
+    return tensor if is_scattered(like) else laid_out(tensor, spot_of(like))
 
 
 class Heard:
@@ -246,7 +261,7 @@ class Execution:
         """The result of a call that was given what is no plain data, as it was kept."""
         like = step.outputs[slot]
         tensor: Tensor = self.view.kept(self.program.constants[step.first + slot]).to(like.device)
-        return laid_out(tensor, spot_of(like)) if has_plain_memory(tensor) else tensor
+        return as_it_lay(tensor, like) if has_plain_memory(tensor) else tensor
 
     @contextlib.contextmanager
     def recorded_state(self, step: Executed, args: list[Any], kwargs: dict[str, Any]) -> Iterator[None]:

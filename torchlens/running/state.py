@@ -21,8 +21,8 @@ from torchlens.capture.inputs import copied
 from torchlens.errors import RunCapabilityUnavailableError, StateBindingError, TorchLensWarning
 from torchlens.reading.run_result import StateSource
 from torchlens.reading.view import View
-from torchlens.replay.replaying import spot_of
 from torchlens.replay.restoring import laid_out, spot
+from torchlens.running.executing import as_it_lay
 from torchlens.tensors import DTYPE_BY_WORD, DTYPE_WORD
 
 __all__ = ["State", "bound_state", "sources_of", "state_of"]
@@ -104,7 +104,7 @@ def state_of(view: View, program: Program, generator: torch.Generator) -> State:
                 held = view.kept(kept) if kept is not None else held
             if held is not None:
                 is_ours = source == "live_model_state"
-                buffers[step.buffer] = held if is_ours else laid_out(held.to(step.like.device), spot_of(step.like))
+                buffers[step.buffer] = held if is_ours else as_it_lay(held.to(step.like.device), step.like)
     return State(source, parameters, unaliased(buffers))
 
 

@@ -699,7 +699,9 @@ def capture_streams(
             backend="torch",
             model_class="Net",
             model_qualname="models.Net",
-            options=((("verify_capture", True),) if building.verifies else ()) + asked,
+            options=((("verify_capture", True),) if building.verifies else ())
+            + ((("replayable", True),) if building.replayable else ())
+            + asked,
             save="all",
             stop_after=None,
         )
