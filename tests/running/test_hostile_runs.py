@@ -33,8 +33,8 @@ def look_at(events: list[Event]) -> None:
     try:
         writer = write_stream(journal, events)
         trace = tl.Trace(journal, writer.stream)
-    except (TorchLensError, AssertionError):
-        return  # no journal holds such
+    except (TorchLensError, AssertionError, LookupError, TypeError, ValueError):
+        return  # no journal holds such, or what writes these names no payload of it
     refused_or_done(lambda: preflight(trace))
     ready = refused_or_done(lambda: trace.readiness)
     refused_or_done(lambda: trace.load_state_dict({}))

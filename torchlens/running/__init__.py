@@ -12,7 +12,7 @@ from __future__ import annotations
 from torchlens.reading.run_result import Diagnostic, Divergence, Readiness, RunReport, RunResult
 from torchlens.running.containers import Structure
 from torchlens.running.making_again import make_again
-from torchlens.running.preflight import CAUSES, preflight, refusal
+from torchlens.running.obstacles import CAUSES, preflight, refusal
 from torchlens.running.verbs import load_state_dict, readiness, require_runnable, run
 
 __all__ = [

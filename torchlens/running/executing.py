@@ -46,7 +46,7 @@ from torchlens.replay.replaying import AUTOCAST_DEVICES, defaults_of, in_default
 from torchlens.replay.restoring import Image, laid_out
 from torchlens.running.contract import is_same
 from torchlens.running.functions import ANSWERING, HANDING_OUT, function_of
-from torchlens.running.preflight import place_of
+from torchlens.running.obstacles import place_of
 from torchlens.tensors import DTYPE_BY_WORD, has_plain_memory
 
 __all__ = ["Call", "Execution", "Heard", "calls_of", "constants_of"]

@@ -46,6 +46,7 @@ from journal.events import (
     ValueReread,
 )
 from journal.events.base import event_class
+from journal.lifecycle import CAPTURE_INPUTS
 from projections.details import DURATION, OUTPUTS, RNG, field
 from projections.memory import Described, Executed
 from projections.program import Step
@@ -74,6 +75,9 @@ AS_IT_WAS: Final = frozenset(
     )
 )
 """Events that are true of the run as they stand."""
+
+MOVING: Final = frozenset(kind.type_id for kind in CAPTURE_INPUTS if isinstance(kind, type))
+"""Events that the writer steps its machine by."""
 
 ASKED_OF_CAPTURE: Final = frozenset(("random_seed", "source_context_lines", "keep_orphans"))
 """Options of the capture that hold of the run too."""
@@ -182,7 +186,7 @@ class Retelling(Heard):
         payload = self.keeper.keep(value, tensor, was.storage) if keep else None
         kind = type(tensor)
         return (
-            shape_of(tensor),
+            tuple(tensor.shape) if is_plain else shape_of(tensor),
             DTYPE_WORD[tensor.dtype],
             "cpu" if tensor.is_cpu else str(tensor.device),
             was.layout,
@@ -207,9 +211,15 @@ class Retelling(Heard):
             self.append(self.passed_on(self.rows[self.next]))
 
     def append(self, row: Row) -> None:
-        kind = event_class(row[0])
-        self.writer.append(kind(**dict(zip(kind.fields, row[2:], strict=True))), row[1])
         self.next += 1
+        if row[0] in MOVING:
+            kind = event_class(row[0])
+            self.writer.append(kind(**dict(zip(kind.fields, row[2:], strict=True))), row[1])
+            return
+        pending = self.writer.pending
+        pending.append(row)
+        if len(pending) >= self.writer.chunk_size:
+            self.writer.flush()
 
     def passed_on(self, row: Row) -> Row:
         """A recorded row as it is true of the run."""

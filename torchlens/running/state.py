@@ -222,7 +222,7 @@ def bound_state(view: View, state_dict: Any) -> dict[str, Tensor]:
 
 
 def program_of_view(view: View) -> Program:
-    from torchlens.running.preflight import program_for  # for cost: the program is read when it is needed
+    from torchlens.running.obstacles import program_for  # for cost: the program is read when it is needed
 
     return program_for(view)
 

@@ -28,7 +28,7 @@ from torchlens.reading.view import View
 from torchlens.running.containers import rebuilt
 from torchlens.running.contract import Bound, bound
 from torchlens.running.executing import Call, Execution, Heard, calls_of
-from torchlens.running.preflight import found_in, program_for, refusal
+from torchlens.running.obstacles import found_in, program_for, refusal
 from torchlens.running.retelling import Retelling
 from torchlens.running.state import State, bound_state, sources_of, state_of
 
@@ -64,7 +64,9 @@ def readiness(view: View) -> Readiness:
     """Whether a trace can be run; see ``Trace.readiness``."""
     diagnostics = tuple(prepared(view).diagnostics)
     provider = "live" if view.handles is not None else "journal" if view.artifact is None else "artifact"
-    return Readiness("unavailable" if diagnostics else "ready", provider, sources_of(view), diagnostics)
+    with over_events():
+        sources = sources_of(view)
+    return Readiness("unavailable" if diagnostics else "ready", provider, sources, diagnostics)
 
 
 def require_runnable(view: View) -> None:
@@ -95,7 +97,8 @@ def require_runnable(view: View) -> None:
 
 def load_state_dict(view: View, state_dict: Any) -> None:
     """Give the runs of a trace their parameters and buffers; see ``Trace.load_state_dict``."""
-    view.given_state = None if state_dict is None else bound_state(view, state_dict)
+    with over_events():
+        view.given_state = None if state_dict is None else bound_state(view, state_dict)
 
 
 def run(
