@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchlens as tl
-from tests.hostile import is_printable, mutated, sound_streams, write
+from tests.hostile import ODD, is_printable, mutated, sound_streams, write
+from tests.page.examples import recurrent
 from tests.torchlens.test_hostile_reading import ABSURD, begun, op, parameter, rows_of
 from torchlens.journals.journal_view import open_journal
 from torchlens.page.data import page_data
@@ -45,13 +46,52 @@ def check(trace: tl.Trace) -> None:
     rows = {name: len(next(iter(data[name].values()))) for name in ("calls", "ops", "gradients", "passes", "firings")}
     for table, columns in (("calls", ("label", "class")), ("ops", ("label", "kind", "type")), ("firings", ("node",))):
         for column in columns:
-            assert all(0 <= number < len(data["texts"]) for number in data[table][column])
+            assert all(number is None or 0 <= number < len(data["texts"]) for number in data[table][column])
     assert all(0 <= row < rows["ops"] for column in data["edges"].values() for row in column)
     assert all(0 <= row < rows["calls"] for row in data["ops"]["call"])
     assert all(parent < row for row, parent in enumerate(data["calls"]["parent"]))
     assert all(-1 <= row < rows["ops"] for table in ("gradients", "firings") for row in data[table]["op"])
-    assert all(0 <= row < rows["passes"] for table in ("gradients", "firings") for row in data[table]["pass"])
+    assert all(-1 <= row < rows["passes"] for table in ("gradients", "firings") for row in data[table]["pass"])
     assert all(len(column) == rows[name] for name in rows for column in data[name].values())
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("artifact") / "saved.tlspec"
+    recurrent().save(path)
+    return path
+
+
+READ = (
+    "module_calls",
+    "ops",
+    "gradients",
+    "backward_passes",
+    "grad_fn_calls",
+    "grad_fns",
+    "modules",
+    "params",
+    "capture",
+)
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_whatever_a_column_of_an_artifact_holds_its_page_is_whole_or_refused_by_code(
+    artifact: Path, data: st.DataObject
+) -> None:
+    trace = tl.load(artifact, lazy=True)
+    table = trace.tables.table(data.draw(st.sampled_from(READ)))
+    name = data.draw(st.sampled_from([*table.names]))
+    cells = list(table.column(name))
+    for row in data.draw(st.lists(st.sampled_from(range(len(cells))), min_size=1, max_size=3)):
+        cells[row] = data.draw(st.sampled_from(ODD))
+    table.made[name] = cells
+    try:
+        check(trace)
+    except tl.TorchLensError:
+        pass
+    trace.cleanup()
 
 
 @pytest.mark.parametrize("what", ABSURD)

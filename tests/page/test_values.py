@@ -11,8 +11,8 @@ from torch import nn
 
 import torchlens as tl
 from torchlens.page import values as values_module
+from torchlens.page.cells import number_of
 from torchlens.page.data import page_data
-from torchlens.page.values import number_of
 from torchlens.reading.statistics import Statistics
 
 

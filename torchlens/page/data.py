@@ -16,12 +16,14 @@ from typing import Any, Final
 from projections.bounds import require_writable
 from projections.call_facts import CallFacts
 from projections.errors import over_events
+from projections.graph import NOWHERE
 from torchlens import collector
 from torchlens.errors import ConfigurationError
+from torchlens.page.cells import number_of, numbers, rows_of
 from torchlens.page.ending import broken_call, ending, parents_of, stopped_at
 from torchlens.page.places import Places
 from torchlens.page.texts import LONGEST, Texts, too_large
-from torchlens.page.values import Statistics, Values, number_of
+from torchlens.page.values import Statistics, Values
 from torchlens.printable import amount, cut
 from torchlens.quantities import Bytes, Duration, Flops
 from torchlens.reading.view import View
@@ -114,7 +116,7 @@ class Page:
             "version": VERSION,
             "title": cut(fact("trace_label"), LONGEST),
             "model": cut(fact("model_class_qualname"), LONGEST),
-            "status": fact("status"),
+            "status": cut(fact("status"), LONGEST),
             "ending": ending(self.view, self.tables, self.stopped_at if self.broken is None else len(self.tables.ops)),
             "facts": [[name, cut(text, LONGEST)] for name, text in self.facts() if text],
             "texts": self.texts.listed,
@@ -145,6 +147,10 @@ class Page:
             made.append(memo[cell])
         return made
 
+    def events(self, cells: Iterable[Any], *, told: bool = True) -> list[int | None]:
+        """Numbers of events; None where there is none, or the stream has not these events."""
+        return [cell if told and type(cell) is int and 0 <= cell < self.head else None for cell in cells]
+
     def listed(self, cells: Iterable[Sequence[str]]) -> list[list[int | None]]:
         number = self.texts.number
         return [[number(item) for item in cell] if cell else [] for cell in cells]
@@ -171,8 +177,8 @@ class Page:
             "time": numbers(column("forward_duration")),
             "flops": numbers(column("flops_forward")),
             "params": [number_of(params[row]) if row >= 0 else None for row in column("module_row")],
-            "entered": list(column("event")),
-            "left": events(column("left_event"), has_diary=True),
+            "entered": self.events(column("event")),
+            "left": self.events(column("left_event")),
             "shape": self.text(returned),
         }
 
@@ -192,7 +198,7 @@ class Page:
         flops = [None if skip else number_of(work) for work, skip in zip(column("flops_forward"), pseudo, strict=True)]
         arguments = zip(column("args_summary"), column("kwargs_summary"), pseudo, strict=True)
         given = (None if skip else ", ".join(filter(None, (args, kwargs))) for args, kwargs, skip in arguments)
-        made = {
+        made: dict[str, list[Any]] = {
             "label": self.text(column("label")),
             "kind": self.text(kinds),
             "type": self.text(column("layer_type")),
@@ -204,11 +210,11 @@ class Page:
             "memory": numbers(column("activation_memory")),
             "place": [self.places.number(frames) if frames else None for frames in column("code_context")],
             "layer": self.text(column("layer_label")),
-            "pass": list(column("pass_index")),
-            "passes": list(column("num_passes")),
+            "pass": numbers(column("pass_index")),
+            "passes": numbers(column("num_passes")),
             "marks": self.marks(),
             "params": self.listed(column("param_names")),
-            "event": list(column("event")),
+            "event": self.events(column("event")),
             "values": self.values.ops,
             "args": self.text(given),
         }
@@ -232,12 +238,13 @@ class Page:
         """Of each op those from its parents, each once."""
         begun: list[int] = []
         ended: list[int] = []
-        uses = 0
+        uses, count = 0, len(self.tables.ops)
         for row, parents in enumerate(self.tables.ops.column("parent_rows")):
             uses += len(parents)
             if uses > MOST_PARENTS:
                 raise too_large(f"more than {MOST_PARENTS:,} uses of ops")
-            different = dict.fromkeys(parents)
+            different = dict.fromkeys(rows_of(parents, count))
+            different.pop(NOWHERE, None)
             begun += different
             ended += [row] * len(different)
         if len(begun) > self.room:
@@ -283,13 +290,13 @@ class Page:
         column = table.column
         params = self.tables.params.column("address")
         return {
-            "op": list(column("op_row")),
+            "op": rows_of(column("op_row"), len(self.tables.ops)),
             "param": self.text([params[row] if row >= 0 else None for row in column("param_row")]),
-            "pass": list(column("pass_row")),
-            "event": events(column("event"), has_diary),
+            "pass": rows_of(column("pass_row"), len(self.tables.backward_passes)),
+            "event": self.events(column("event"), told=has_diary),
             "shape": self.each(column("shape")),
             "values": self.values.gradients,
-            "kept": list(column("is_saved")),
+            "kept": [bool(is_saved) for is_saved in column("is_saved")],
         }
 
     def passes(self, has_diary: bool) -> dict[str, list[Any]]:
@@ -298,8 +305,8 @@ class Page:
             "label": self.text([f"backward {number}" for number in column("pass_index")]),
             "status": self.text(column("status")),
             "trigger": self.text(column("trigger")),
-            "begun": events(column("event"), has_diary),
-            "ended": events(column("closed_event"), has_diary),
+            "begun": self.events(column("event"), told=has_diary),
+            "ended": self.events(column("closed_event"), told=has_diary),
         }
 
     def firings(self, has_diary: bool) -> dict[str, list[Any]]:
@@ -309,11 +316,11 @@ class Page:
         times = column("backward_duration") if "backward_duration" in table.names else [None] * len(table)
         types, ops, params = nodes.column("type"), nodes.column("op_row"), nodes.column("param_address")
         return {
-            "pass": list(column("pass_row")),
-            "event": events(column("event"), has_diary),
+            "pass": rows_of(column("pass_row"), len(self.tables.backward_passes)),
+            "event": self.events(column("event"), told=has_diary),
             "node": self.text(column("label")),
             "type": self.text([types[row] for row in rows]),
-            "op": [ops[row] for row in rows],
+            "op": rows_of([ops[row] for row in rows], len(self.tables.ops)),
             "param": self.text([params[row] for row in rows]),
             "time": numbers(times),
         }
@@ -354,15 +361,6 @@ class Page:
                 begun = row[1] if begun is None else begun
                 made.append(round((row[1] - begun) / NANOSECONDS, 6))
         return made
-
-
-def numbers(cells: Iterable[Any]) -> list[int | float | None]:
-    return [number_of(cell) for cell in cells]
-
-
-def events(cells: Iterable[int | None], has_diary: bool) -> list[int | None]:
-    """Numbers of events; None where there is none, or the stream has not these events."""
-    return [event if has_diary and event is not None and event >= 0 else None for event in cells]
 
 
 def captured(wall_time_ns: int) -> str:

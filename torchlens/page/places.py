@@ -11,6 +11,7 @@ from typing import Any, Final
 from journal.errors import JournalError
 from projections import CaptureTables
 from projections.errors import over_events
+from torchlens.page.cells import number_of
 from torchlens.printable import cut
 from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.view import View
@@ -73,7 +74,7 @@ class Places:
         place = location_of(self.view, frame)
         return {
             "file": cut(place.file, LONGEST_PATH),
-            "line": place.line_number,
+            "line": number_of(place.line_number),
             "function": cut(place.func_qualname, LONGEST_PATH),
             "lines": self.lines(place.file, place.code_firstlineno, place.func_qualname, place.line_number),
         }

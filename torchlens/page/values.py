@@ -8,7 +8,6 @@ Not    what cannot be had (overwritten, lost, without torch): it has no statisti
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from journal.errors import JournalError
 from projections import CaptureTables
 from torchlens.errors import PayloadUnavailableError
+from torchlens.page.cells import number_of
 from torchlens.printable import amount
 from torchlens.reading.view import View
 
@@ -153,20 +153,3 @@ def told(figures: Any) -> dict[str, Any]:
         return {}
     made = {"count": count, "nan": num_nan, "inf": num_inf, "min": low, "max": high, "mean": mean, "std": std}
     return {name: number_of(value) for name, value in made.items() if number_of(value) is not None}
-
-
-EXACT: Final = 1 << 53
-"""Whole numbers below this are the same in any program that reads JSON."""
-
-
-def number_of(value: Any) -> int | float | None:
-    """A number as JSON has it; None for what is none, or not finite."""
-    if type(value) is bool or not isinstance(value, int | float):
-        return None
-    if isinstance(value, int) and abs(value) < EXACT:
-        return int(value)
-    try:
-        wide = float(value)
-    except OverflowError:
-        return None
-    return wide if math.isfinite(wide) else None
