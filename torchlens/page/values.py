@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from journal.errors import JournalError
 from projections import CaptureTables
+from torchlens import threads
 from torchlens.errors import PayloadUnavailableError
 from torchlens.page.cells import number_of
 from torchlens.printable import amount
@@ -97,18 +98,12 @@ class Values:
 
     def look(self, wanted: list[Wanted]) -> None:
         try:
-            import torch  # for cost: a page is made without
-
-            from torchlens.measuring import measured_with_histogram
+            from torchlens.measuring import measured_with_histogram  # for cost: a page is made without torch
         except ModuleNotFoundError:
             self.left_out["torch is not installed here"] += len(wanted)
             return
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)  # small tensors one after another: threads on a busy machine wait for each other
-        try:
+        with threads.one_of_torch():
             self.look_by(measured_with_histogram, wanted)
-        finally:
-            torch.set_num_threads(threads)
 
     def look_by(self, measure: Callable[[Any, int], tuple[Any, Any]], wanted: list[Wanted]) -> None:
         begun, size = time.monotonic(), 0
