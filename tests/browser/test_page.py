@@ -215,23 +215,25 @@ def test_an_op_that_is_searched_for_is_shown_with_everything_known_of_it(
     picture(page, "found")
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [("blocks.1.mlp", "module"), ("MultiheadAtt", "class"), ("words.weight", "parameter"), ("gelu_1", "op")],
-)
-def test_modules_classes_parameters_and_ops_are_found_by_name(
-    words: str, kind: str, reader_page: Path, open_page: Opened
-) -> None:
+def test_modules_classes_parameters_functions_and_ops_are_found_by_name(reader_page: Path, open_page: Opened) -> None:
     page = open_page(reader_page)
-    page.keyboard.press("/")
-    page.keyboard.type(words)
-    assert page.locator("#hits li .kind").first.inner_text() == kind
-    page.locator("#hits li").first.click()
-    selected = ask(page, "selected()")
-    assert selected is not None
-    assert selected == page.inner_text("#panel h2")
-    page.keyboard.press("Escape")
-    assert ask(page, "selected()") is None
+    kinds = {
+        "blocks.1.mlp": "module",
+        "MultiheadAtt": "class",
+        "words.weight": "parameter",
+        "Block.forward": "function",
+        "gelu_1": "op",
+    }
+    for words, kind in kinds.items():
+        page.keyboard.press("/")
+        page.keyboard.type(words)
+        assert page.locator("#hits li .kind").first.inner_text() == kind
+        page.locator("#hits li").first.click()
+        selected = ask(page, "selected()")
+        assert selected is not None
+        assert selected == page.inner_text("#panel h2")
+        page.keyboard.press("Escape")
+        assert ask(page, "selected()") is None
 
 
 def test_a_search_for_what_is_not_there_says_so(recurrent_page: Path, open_page: Opened) -> None:

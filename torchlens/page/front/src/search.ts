@@ -37,7 +37,12 @@ export class Search {
     this.field.addEventListener("input", () => this.look());
     this.field.addEventListener("focus", () => this.look());
     this.field.addEventListener("keydown", (event) => this.pressed(event));
-    this.field.addEventListener("blur", () => setTimeout(() => this.hide(), 200));
+    // Not at once: the list may be what is clicked. And not if somebody has come back meanwhile.
+    this.field.addEventListener("blur", () =>
+      setTimeout(() => {
+        if (document.activeElement !== this.field) this.hide();
+      }, 200),
+    );
     this.hide();
   }
 
