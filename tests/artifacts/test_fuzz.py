@@ -79,6 +79,13 @@ def test_a_real_artifact_that_is_changed_anywhere_says_nothing_wrong(sound: Path
     assert refusals > 60
 
 
+@pytest.mark.parametrize("path", [7, None, "a\0b", "x" * 5000, "x" * 5000 + ".tlspec"])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.load(path)  # type: ignore[arg-type]
+    assert refused.value.code in ("journal_path_invalid", "journal_open_failed", "bundle_load_failed")
+
+
 def test_the_tensors_of_an_artifact_are_read_without_torch_and_without_this_package(sound: Path) -> None:
     code = (
         "import sys, json; sys.modules['torch'] = None\n"

@@ -76,10 +76,13 @@ def load(
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:
     """Whether an artifact stands at a path, or should."""
-    place = Path(os.path.abspath(path))
-    if (place / "data.mdb").exists():
+    try:
+        place = Path(os.path.abspath(path))
+        if (place / "data.mdb").exists():
+            return False
+        return (standing_at(place) / MANIFEST).exists() or place.suffix == SUFFIX
+    except (OSError, TypeError, ValueError):  # no path of anything, which opening it as a journal tells
         return False
-    return (standing_at(place) / MANIFEST).exists() or place.suffix == SUFFIX
 
 
 def not_applicable(option: str, what: str) -> ConfigurationError:
