@@ -11,6 +11,7 @@ Not    where the bytes are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, Final, NoReturn
@@ -234,7 +235,7 @@ class StoredTables(CaptureTables):
 
     @cached_property
     def without_diary(self) -> Forward:
-        forward = self.folded.forward
+        forward = copy(self.folded.forward)
         if self.backward_passes.count:
             forward.__dict__.update(dict.fromkeys(OF_THE_DIARY, NoDiary()))
         return forward
@@ -257,6 +258,26 @@ class StoredTables(CaptureTables):
         if only is not None and self.backward_passes.count != 1:
             raise diary_not_stored()
         return self.explanations
+
+
+class Overlaid(StoredTables):
+    """Stored tables, with those columns that follow from the events of the forward, where these have become others.
+
+    Args:
+        tables: The stored tables.
+        projector: Folds the events as they have become.
+    """
+
+    def __init__(self, tables: StoredTables, projector: Projector) -> None:
+        super().__init__(tables.packed, projector)
+        before, after = Encoder(tables.folded), Encoder(self.folded)
+        for table in tables.folded.all.values():
+            now = self.folded.table(table.name)
+            columns = after.table(now).summary.columns
+            differ = [name for name, digest in before.table(table).summary.columns.items() if columns[name] != digest]
+            if differ:
+                told = {name: now.column(name) for name in differ}
+                setattr(self, table.name, with_columns(self.table(table.name), told))
 
 
 class StoredProjector(Projector):

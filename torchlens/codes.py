@@ -114,6 +114,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "halted_capture_not_runnable": "RunCapabilityUnavailableError",
         "head_malformed": "JournalCorrupt",
         "head_missing": "JournalCorrupt",
+        "gradients_inseparable": "ConfigurationError",
         "hypothesis_not_installed": "CompatibilityError",
         "illegal_transition": "IllegalTransition",
         "index_malformed": "Damage",

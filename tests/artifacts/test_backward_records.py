@@ -130,6 +130,14 @@ def test_a_loaded_backward_is_saved_again_byte_for_byte(pair: Pair, tmp_path: Pa
     assert contents(tmp_path / "b.tlspec") == contents(pair.folder)
 
 
+def test_a_loaded_trace_is_saved_with_less_where_that_can_be_told(pair: Pair, tmp_path: Path) -> None:
+    assert code_of(lambda: pair.loaded.save(tmp_path / "b.tlspec", level="audit")) == "gradients_inseparable"
+    pair.loaded.save(tmp_path / "b.tlspec", include_outs=False)
+    pair.live.save(tmp_path / "c.tlspec", include_outs=False)
+    assert contents(tmp_path / "b.tlspec") == contents(tmp_path / "c.tlspec")
+    assert tl.load(tmp_path / "b.tlspec").autograd.num_grad_fn_calls
+
+
 def test_an_audit_artifact_keeps_the_records_of_a_backward_and_no_gradient(pair: Pair, tmp_path: Path) -> None:
     pair.live.save(tmp_path / "c.tlspec", level="audit")
     audit = tl.load(tmp_path / "c.tlspec")

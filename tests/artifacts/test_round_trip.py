@@ -78,6 +78,14 @@ def test_what_is_loaded_and_saved_again_is_the_same_byte_for_byte(tmp_path: Path
     assert contents(tmp_path / "a.tlspec") == contents(tmp_path / "b.tlspec")
 
 
+def test_what_is_loaded_and_saved_with_less_is_as_if_it_had_been_saved_so(tmp_path: Path) -> None:
+    trace = captured(save_arg_values=True)
+    trace.save(tmp_path / "a.tlspec", level="executable_with_callables")
+    tl.load(tmp_path / "a.tlspec").save(tmp_path / "b.tlspec", level="audit")
+    trace.save(tmp_path / "c.tlspec", level="audit")
+    assert contents(tmp_path / "b.tlspec") == contents(tmp_path / "c.tlspec")
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

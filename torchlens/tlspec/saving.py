@@ -26,10 +26,10 @@ from projections import CaptureTables, Projector, Source
 from projections.canonical import fingerprint_of
 from projections.encoding import EncodedTable, packed
 from projections.errors import over_events
-from projections.stored import stored
+from projections.stored import Overlaid, StoredTables, stored
 from projections.stripped import Stripped, named_by
 from torchlens import above, collector, threads
-from torchlens.errors import PayloadUnavailableError, TorchLensWarning
+from torchlens.errors import ConfigurationError, PayloadUnavailableError, TorchLensWarning
 from torchlens.options import require_switch
 from torchlens.reading.view import View, require_trace
 from torchlens.tlspec import blobs
@@ -131,14 +131,26 @@ class Saved:
         self.tables: CaptureTables = whole
         if self.leaves_out_some(source, head):
             self.source = Stripped(source, kept.left_out)
-            self.tables = Projector(self.source).tables(head)
+            projector = Projector(self.source)
+            self.tables = Overlaid(whole, projector) if isinstance(whole, StoredTables) else projector.tables(head)
         self.rows: Final[list[Row]] = [row for run in self.source.rows(0, end_of_forward(source)) for row in run]
         self.encoded: Final[list[EncodedTable]] = list(stored(self.tables, whole))
         self.names: Final[Mapping[int, Name]] = names_of(self.tables, enumerate(self.rows))
 
     def leaves_out_some(self, source: Source, head: int) -> bool:
-        """Whether a payload of the capture is left out: else its records are what they are."""
+        """Whether a payload of the capture is left out: else its records are what they are.
+
+        Raises:
+            ConfigurationError: ``gradients_inseparable``.
+        """
         left_out = self.kept.left_out
+        if "gradient" in left_out and not self.tables.has_diary and any(self.tables.grad_fns.column("has_saved_call")):
+            raise ConfigurationError(
+                code="gradients_inseparable",
+                problem="gradients cannot be left out of a trace that was loaded from an artifact: the events that told"
+                " of them are not there",
+                remedy="save at a level that keeps gradients, or from the capture itself",
+            )
         return any(what in left_out for run in source.rows(0, head) for row in run for what, _ in named_by(row))
 
     # -- payloads
