@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 import torchlens as tl
 from tests.artifacts.test_round_trip import code_of, contents, digests
 from torchlens.report import backward_status, cost_tree
+from torchlens.testing import check_trace
 
 
 class Model(nn.Module):
@@ -136,6 +137,14 @@ def test_a_loaded_trace_is_saved_with_less_where_that_can_be_told(pair: Pair, tm
     pair.live.save(tmp_path / "c.tlspec", include_outs=False)
     assert contents(tmp_path / "b.tlspec") == contents(tmp_path / "c.tlspec")
     assert tl.load(tmp_path / "b.tlspec").autograd.num_grad_fn_calls
+
+
+def test_a_cursor_goes_over_the_forward_alone(pair: Pair) -> None:
+    cursor = tl.time_travel(pair.loaded)
+    assert cursor.next(tl.func("relu")).trace.ops.labels[-1] == "relu_1_2:1"
+    assert cursor.trace.autograd.num_backward_passes == 0
+    assert code_of(lambda: cursor.next(tl.grad_fn())) == "diary_not_stored"
+    check_trace(pair.loaded)
 
 
 def test_an_audit_artifact_keeps_the_records_of_a_backward_and_no_gradient(pair: Pair, tmp_path: Path) -> None:

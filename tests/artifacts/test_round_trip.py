@@ -132,6 +132,7 @@ def test_what_lives_in_the_process_that_captured_is_refused(tmp_path: Path) -> N
     assert code_of(lambda: loaded.table("backward_passes").column("dispatched_rows")) is None
     loaded.cleanup()
     assert code_of(lambda: loaded.ops) == "trace_cleaned_up"
+    assert code_of(lambda: loaded.save(tmp_path / "b.tlspec")) == "trace_cleaned_up"
 
 
 def test_a_journal_is_made_of_an_artifact(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def write_artifact(
     strict: bool,
 ) -> None:
     """See ``Trace.save``."""
+    view.require_open()
     kept = kept_at(level, include)
     require_switch("overwrite", overwrite)
     require_switch("strict", strict)
