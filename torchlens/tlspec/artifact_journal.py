@@ -24,6 +24,10 @@ from journal.user import JournalUser
 from journal.wire import MAX_CHUNK_BYTES, Chunk, ChunkPacker, Located, read_envelope
 from torchlens.tlspec.blobs import Blobs
 
+EVENTS: Final = "events.msgpack"
+RECORDS: Final = "records.msgpack"
+"""What an artifact holds beside its manifest and payloads."""
+
 STREAM: Final = StreamId(0)
 """The one stream of an artifact."""
 

@@ -28,13 +28,12 @@ from torchlens.journals import journal_view
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
 from torchlens.reading.view import View, no_torch
-from torchlens.tlspec.artifact_journal import STREAM, ArtifactJournal
+from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, STREAM, ArtifactJournal
 from torchlens.tlspec.blobs import Blobs
 from torchlens.tlspec.errors import integrity_refused, load_failed
 from torchlens.tlspec.folder import Folder, reading
 from torchlens.tlspec.levels import kinds_of
 from torchlens.tlspec.manifest import Manifest
-from torchlens.tlspec.saving import EVENTS, RECORDS
 from torchlens.tlspec.staging import MANIFEST, standing_at
 from torchlens.tlspec.weights import Weights
 

@@ -33,16 +33,13 @@ from torchlens.errors import ConfigurationError, PayloadUnavailableError, TorchL
 from torchlens.options import require_switch
 from torchlens.reading.view import View, require_trace
 from torchlens.tlspec import blobs
-from torchlens.tlspec.artifact_journal import packed_events
+from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, packed_events
 from torchlens.tlspec.levels import Kept, kept_at
 from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
 from torchlens.tlspec.staging import Staging
 from torchlens.tlspec.weights import weights_of
 from torchlens.version import VERSION
-
-EVENTS: Final = "events.msgpack"
-RECORDS: Final = "records.msgpack"
 
 WITHOUT_BYTES: Final = ("payload_without_bytes", "payload_lost", "payload_damaged")
 """Why a payload cannot be saved."""
