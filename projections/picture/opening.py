@@ -127,7 +127,7 @@ class Opened:
 
     def cost(self, box: int) -> int:
         """Nodes that it takes to draw a box open and what is in it closed."""
-        return sum([1 if piece.is_one else piece.period for piece in self.pieces[box]])
+        return nodes_of(self.pieces[box])
 
     def fit(self, box: int, most: int, repeats: Repeats | None) -> None:
         """Have no more in a box than that, if need be by drawing several units as one."""
@@ -135,15 +135,18 @@ class Opened:
             kinds = repeats.kinds_of(self.tree.units[box])
             self.pieces[box] = repeats.folded(box, kinds, least=1, loose=True)
         if self.cost(box) > most:
-            self.pieces[box] = self.in_a_row(self.pieces[box], most)
+            pieces = self.pieces[box]
+            shorter = self.in_a_row(pieces, most, keep_boxes=True)
+            self.pieces[box] = shorter if nodes_of(shorter) <= most else self.in_a_row(pieces, most)
 
-    def in_a_row(self, pieces: Sequence[Piece], most: int) -> list[Piece]:
+    def in_a_row(self, pieces: Sequence[Piece], most: int, *, keep_boxes: bool = False) -> list[Piece]:
         """Pieces of which neighbours are put together until there are not more than that; some have to stay alone."""
         rows: list[list[int]] = []
         made: list[Piece | list[int]] = []
         for piece in pieces:
             unit = piece.units[0]
-            if piece.times > 1 or piece.is_one or (unit >= 0 and self.scene.is_fixed(unit)):
+            stays = keep_boxes if unit < 0 else self.scene.is_fixed(unit)
+            if piece.times > 1 or piece.is_one or stays:
                 made.append(piece)
             elif made and isinstance(made[-1], list):
                 made[-1].append(unit)
@@ -172,3 +175,8 @@ class Opened:
             else:
                 low = middle + 1
         return low
+
+
+def nodes_of(pieces: Sequence[Piece]) -> int:
+    """Nodes that it takes to draw some pieces with all boxes closed."""
+    return sum([1 if piece.is_one else piece.period for piece in pieces])
