@@ -14,9 +14,7 @@ from journal import Journal, LmdbJournal, MemoryJournal
 settings.register_profile(
     "project", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-settings.register_profile(
-    "thorough", settings.get_profile("project"), max_examples=500
-)  # --hypothesis-profile=thorough
+settings.register_profile("thorough", settings.get_profile("project"), max_examples=500)
 settings.load_profile("project")
 
 
