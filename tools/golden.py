@@ -38,6 +38,7 @@ from journal.events import (
     ForwardReturned,
     GradientKept,
     GradientObserved,
+    LeftOut,
     NodeFired,
     PassFinalized,
     PassJournaled,
@@ -110,6 +111,7 @@ def capture_all(path: Path, models: Any) -> None:
     capture("witnessed", models.unwatched, line, capture=tl.CaptureOptions(verify_capture=True))
     capture("not finite", models.ConvNet(), image * math.nan, capture=tl.CaptureOptions(raise_on_nan=True))
     capture("helped", models.with_a_helper(models.Loop()), [line.detach(), torch.zeros(3)])
+    capture("to be run again", models.taking, line.detach(), save="none", capture=tl.CaptureOptions(replayable=True))
     beside = models.asked(tl.trace, models.written_beside, line.detach(), name="written beside")
     beside.journal.copy_to(path)  # only of values that are held in memory is it told that they were written
     beside.cleanup()
@@ -164,7 +166,8 @@ def checkpoint() -> Any:
 
 
 def branch_off(path: Path) -> None:
-    """Append a branch of ``kept later``, left before it settled: one more value is kept, whose bytes are its own."""
+    """Append a branch of ``kept later``, left before it settled: one more value is kept, whose bytes are its own, and
+    something is told to be left out."""
     journal = open_for_writing(path)
     (parent,) = (info for info in journal.streams() if info.opened.label == "kept later")
     *_, returned, _, settled = journal.events(parent.stream)
@@ -174,6 +177,7 @@ def branch_off(path: Path) -> None:
     writer = journal.open_stream(opened, settled.time_ns)
     payload = (writer.keep(struct.pack("<3f", 0.25, 0.5, 0.75)), 0, None)
     writer.append(PayloadKept(value=returned.event.outputs[0], payload=payload), settled.time_ns)
+    writer.append(LeftOut(event="payload_kept"), settled.time_ns)
     writer.append(settled.event, settled.time_ns)
     writer.close()
     journal.close()

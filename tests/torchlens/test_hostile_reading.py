@@ -71,8 +71,8 @@ def test_sound_captures_are_read_without_a_refusal(tmp_path: Path) -> None:
     for number, (rows, payloads) in enumerate(SOUND):
         found = read_records(write(tmp_path / str(number), rows, payloads), fields=False)
         refused = {code for what, code in found.items() if code and not what.startswith("trace[")}
-        ordinary = {"output_not_stored", "activation_not_stored", "parameter_not_live", "aten_ops_not_recorded"}
-        assert refused <= ordinary
+        live = {"output_not_stored", "activation_not_stored", "parameter_not_live"}
+        assert refused <= live | {"aten_ops_not_recorded", "export_backward_missing"}
         assert len(found) > 300
 
 

@@ -147,6 +147,17 @@ def constants(x: Tensor, *, bias: Tensor) -> tuple[Tensor, list[Tensor]]:
     return first, [part * SCALE[:1] + bias for part in parts]
 
 
+OFFSET = torch.tensor([0.25, 0.5, 0.75])
+"""Made before every forward."""
+
+
+def taking(x: Tensor) -> Tensor:
+    """Takes a number and an array out of tensors, and writes through the array."""
+    y = (x + OFFSET) * x.sum().item()
+    y.numpy()[0] = 2.0
+    return y.exp()
+
+
 def unwatched(x: Tensor) -> Tensor:
     """One call that no wrapper sees."""
     return torch.relu(torch._C._nn.gelu(x))
