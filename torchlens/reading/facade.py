@@ -25,7 +25,9 @@ from projections.picture.request import LINES, MOST_NODES, Collapse, GraphKind, 
 from projections.queries import resolve
 from projections.selector import label
 from projections.vocabulary import ROOT
-from torchlens import above, collector
+from torchlens import collector
+from torchlens.above import Running
+from torchlens.above import running as running_above
 from torchlens.errors import (
     ConfigurationError,
     IndexOutOfRange,
@@ -725,13 +727,13 @@ class Trace(View):
             True
         """
         self.require_open()
-        return above.running().run(self, model, inputs, input_kwargs, seed=seed, draws=draws, strict=strict, fast=fast)
+        return running().run(self, model, inputs, input_kwargs, seed=seed, draws=draws, strict=strict, fast=fast)
 
     @property
     def readiness(self) -> Readiness:
         """Whether the capture can be run, where its parameters and buffers would come from, and what is in the way."""
         self.require_open()
-        return above.running().readiness(self)
+        return running().readiness(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
         """Give ``run`` its parameters and buffers, as ``model.state_dict()`` gives them; None takes them back.
@@ -743,7 +745,7 @@ class Trace(View):
                 ``state_dtype_mismatch``, ``state_dict_type_invalid``.
         """
         self.require_open()
-        above.running().load_state_dict(self, state_dict)
+        running().load_state_dict(self, state_dict)
 
     def make_again(self, site: Any, *, allowed_custom_callable_modules: Sequence[str] = ()) -> tuple[Any, ...]:
         """Make the call of one op again, on what it was given, and give the tensors that it returns.
@@ -764,7 +766,7 @@ class Trace(View):
         """
         self.require_open()
         op = site if isinstance(site, Op) else self.ops[site]
-        return above.running().make_again(self, op, allowed_custom_callable_modules)
+        return running().make_again(self, op, allowed_custom_callable_modules)
 
     # -- reports
 
@@ -1255,3 +1257,15 @@ def witness_of(told: dict[str, Any]) -> dict[str, Any]:
 
 def listed(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
+
+
+def running() -> Running:
+    """What runs recorded calls.
+
+    Raises:
+        PayloadUnavailableError: ``torch_not_installed``.
+    """
+    try:
+        return running_above()
+    except ModuleNotFoundError as exc:
+        raise no_torch(exc) from exc
