@@ -41,6 +41,18 @@ def test_the_readme_has_an_example() -> None:
     assert BLOCK.search((ROOT / "README.md").read_text())
 
 
+def test_the_readme_leads_to_every_page() -> None:
+    links = {(ROOT / link).resolve() for link in LINK.findall((ROOT / "README.md").read_text())}
+    assert [page.name for page in PAGES[1:] if page not in links] == []
+
+
+def test_the_readme_names_every_extra() -> None:
+    declared = (ROOT / "pyproject.toml").read_text().split("[project.optional-dependencies]\n")[1].split("\n\n")[0]
+    extras = set(re.findall(r"^(\w+) = ", declared, re.MULTILINE)) - {"dev"}
+    assert "draw" in extras
+    assert [extra for extra in sorted(extras) if f"`{extra}` (" not in (ROOT / "README.md").read_text()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
