@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from projections.stripped import PAYLOAD_KINDS
 from tests.artifacts.making import VERSIONS, load, refused, save, several
 from torchlens.tlspec.folder import Folder
+from torchlens.tlspec.levels import LEVELS
 from torchlens.tlspec.manifest import (
     FORMAT_VERSION,
     KINDS,
-    LEVELS,
-    PAYLOAD_KINDS,
+    STORED_AS,
+    STORED_KINDS,
     Manifest,
     StoredFile,
     StoredPayload,
@@ -61,7 +63,7 @@ manifests = st.builds(
         st.builds(
             StoredPayload,
             number=counts,
-            kind=st.sampled_from(sorted(PAYLOAD_KINDS)),
+            kind=st.sampled_from(sorted(STORED_KINDS)),
             file=paths,
             tensor=texts,
             dtype=words,
@@ -242,3 +244,8 @@ def test_a_later_major_version_of_torch_is_refused(written: str, here: str, fits
         manifest.require_torch(here, "a.tlspec")
     else:
         refused(lambda: manifest.require_torch(here, "a.tlspec"), "bundle_torch_incompatible")
+
+
+def test_every_kind_of_payload_is_stored_as_a_kind_that_a_manifest_may_tell() -> None:
+    assert STORED_AS.keys() == set(PAYLOAD_KINDS)
+    assert set(STORED_AS.values()) | {"parameter", "buffer", "node_gradient"} == STORED_KINDS

@@ -32,7 +32,7 @@ from torchlens.tlspec import json_text
 from torchlens.tlspec.errors import integrity_refused, load_failed
 from torchlens.tlspec.folder import Folder, read_at
 from torchlens.tlspec.json_text import NotPlain
-from torchlens.tlspec.manifest import PayloadKind, StoredFile, StoredPayload
+from torchlens.tlspec.manifest import StoredFile, StoredKind, StoredPayload
 
 FOLDER: Final = "payloads"
 
@@ -114,7 +114,7 @@ class Blob:
     """
 
     number: int
-    kind: PayloadKind
+    kind: StoredKind
     name: str
     dtype: str
     shape: Sequence[int]
@@ -433,7 +433,7 @@ def digest_at(file: int, nbytes: int, offset: int) -> str:
     return digest.hexdigest()
 
 
-def counted(kind: PayloadKind) -> Counted:
+def counted(kind: StoredKind) -> Counted:
     return kind if kind in ("parameter", "buffer") else "payload"
 
 

@@ -19,11 +19,13 @@ import attrs
 import xxhash
 
 from journal.writing import write_all_at
+from projections.stripped import PayloadKind
 from torchlens.errors import ArtifactCorrupt, ArtifactError
 from torchlens.tlspec import json_text
 from torchlens.tlspec.errors import integrity_refused, save_failed
 from torchlens.tlspec.folder import Folder, is_plain, manifest_missing
 from torchlens.tlspec.json_text import NotPlain
+from torchlens.tlspec.levels import LEVELS
 from torchlens.tlspec.staging import MANIFEST
 
 FORMAT: Final = "tlspec"
@@ -34,9 +36,7 @@ FLOOR: Final = 1
 Kind: TypeAlias = Literal["trace"]
 KINDS: Final = frozenset(get_args(Kind))
 
-LEVELS: Final = frozenset(("portable", "audit", "runnable", "executable_with_callables"))
-
-PayloadKind: TypeAlias = Literal[
+StoredKind: TypeAlias = Literal[
     "activation",
     "argument",
     "buffer",
@@ -48,7 +48,21 @@ PayloadKind: TypeAlias = Literal[
     "source",
     "transformed",
 ]
-PAYLOAD_KINDS: Final = frozenset(get_args(PayloadKind))
+STORED_KINDS: Final = frozenset(get_args(StoredKind))
+"""What a stored tensor is. Parameters, buffers and what nodes of autograd were called with are not payloads of which a
+level leaves some out."""
+
+STORED_AS: Final[Mapping[PayloadKind, StoredKind]] = {
+    "activation": "activation",
+    "transformed": "transformed",
+    "gradient": "gradient",
+    "argument": "argument",
+    "generator": "generator",
+    "source": "source",
+    "constant": "constant",
+    "run_constant": "constant",  # why it is kept is for the level to say
+}
+"""By kind of a payload in the events, the kind that it is stored as."""
 
 DIGEST: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -103,7 +117,7 @@ class StoredPayload:
     """
 
     number: int
-    kind: PayloadKind
+    kind: StoredKind
     file: str
     tensor: str
     dtype: str
@@ -314,7 +328,7 @@ FILE: Final[Mapping[str, Check]] = {"path": is_path, "nbytes": is_count, "digest
 
 PAYLOAD: Final[Mapping[str, Check]] = {
     "number": is_count,
-    "kind": is_one_of(PAYLOAD_KINDS),
+    "kind": is_one_of(STORED_KINDS),
     "file": is_path,
     "tensor": is_text,
     "dtype": is_word,
@@ -329,7 +343,7 @@ SCHEMA: Final[Mapping[str, Check]] = {
     "format_version": is_count,
     "min_reader_version": is_count,
     "kind": is_one_of(KINDS),
-    "level": is_one_of(LEVELS),
+    "level": is_one_of(frozenset(LEVELS)),
     "options": is_map,
     "versions": is_texts,
     "tables": is_list_of(TABLE, "table"),

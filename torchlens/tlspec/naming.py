@@ -15,7 +15,7 @@ from journal.events import ArgumentsKept, CodeSeen, ConstantKept, GeneratorsKept
 from projections import CaptureTables
 from projections.details import field
 from projections.stripped import named_by
-from torchlens.tlspec.manifest import PayloadKind
+from torchlens.tlspec.manifest import STORED_AS, StoredKind
 
 OF: Final = field(ArgumentsKept, "of")
 TENSORS: Final = field(ArgumentsKept, "tensors")
@@ -31,7 +31,7 @@ BYTES: Final = ("bytes", ())
 class Name(NamedTuple):
     """What a payload is called."""
 
-    kind: PayloadKind
+    kind: StoredKind
     name: str
     dtype: str = BYTES[0]
     shape: tuple[int, ...] = BYTES[1]
@@ -50,7 +50,7 @@ def names_of(tables: CaptureTables, rows: Iterable[tuple[int, Row]]) -> dict[int
     return found
 
 
-def whole(kind: PayloadKind, name: str, ref: Any, dtype: str, shape: Any) -> tuple[int, Name]:
+def whole(kind: StoredKind, name: str, ref: Any, dtype: str, shape: Any) -> tuple[int, Name]:
     """The name of a payload that a reference leads into."""
     number, first, strides = ref
     return number, Name(kind, name, *((dtype, tuple(shape)) if first == 0 and strides is None else BYTES))
@@ -107,14 +107,8 @@ def of_events(tables: CaptureTables, rows: Iterable[tuple[int, Row]]) -> Iterato
                 yield number, Name("source", f"{row[QUALNAME]}.source")
         else:
             for what, number in named_by(row):
-                label = labels.get(at, f"event_{at}")
-                yield (
-                    number,
-                    Name(
-                        "constant" if what == "run_constant" else what,
-                        f"{label}.{'rng' if kind == OpExecuted.type_id else 'value'}",
-                    ),
-                )
+                role = "rng" if kind == OpExecuted.type_id else "value"
+                yield number, Name(STORED_AS[what], f"{labels.get(at, f'event_{at}')}.{role}")
 
 
 def labels_by_event(tables: CaptureTables) -> Mapping[int, str]:
