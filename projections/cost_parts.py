@@ -21,6 +21,7 @@ import attrs
 
 from projections.alike import kinds
 from projections.build import CaptureTables
+from projections.charging import charged_ops
 from projections.cost import every_cost
 from projections.errors import over_events
 from projections.forward import Forward, first_results
@@ -276,13 +277,6 @@ def work_of_nodes(tables: CaptureTables) -> list[Amounts]:
         made[node].backward += executed or 0
         made[node].recompute += recomputed or 0
     return made
-
-
-def charged_ops(tables: CaptureTables) -> list[int]:
-    """By autograd node, the row of the op that it differentiates, alone or as an inner node; NOWHERE for others."""
-    rows = {label: row for row, label in enumerate(tables.ops.column("label"))}
-    columns = (tables.grad_fns.column(name) for name in ("op_label", "inner_of"))
-    return [rows.get(paired or inner, NOWHERE) for paired, inner in zip(*columns, strict=True)]
 
 
 def backward_parts(tables: CaptureTables) -> Iterable[Part]:

@@ -23,6 +23,7 @@ import attrs
 
 from projections.alike import kinds, runs
 from projections.build import CaptureTables
+from projections.charging import charged_ops
 from projections.details import item_bytes
 from projections.errors import over_events
 from projections.graph import NOWHERE
@@ -158,7 +159,7 @@ class OpAmounts:
         if self.totals["backward_time"] is None and self.totals["backward_flops"] is None:
             return
         nodes = self.tables.table("grad_fns")
-        homes = [self.amounts[home] if home != NOWHERE else self.outside for home in homes_of_nodes(self.tables)]
+        homes = [self.amounts[home] if home != NOWHERE else self.outside for home in charged_ops(self.tables)]
         for home, count, time in zip(
             homes, nodes.column("num_calls"), nodes.column("total_backward_duration"), strict=True
         ):
@@ -196,15 +197,6 @@ def kept_bytes(tables: CaptureTables) -> list[int]:
         if shape is not None:
             made[row] += item_bytes(dtypes[row], math.prod(shape))
     return made
-
-
-def homes_of_nodes(tables: CaptureTables) -> list[int]:
-    """By autograd node the op row that it differentiates, alone or as an inner node; -1 for none."""
-    nodes = tables.table("grad_fns")
-    rows, inner = nodes.column("op_row"), nodes.column("inner_of")
-    named = {label: row for row, label in enumerate(tables.ops.column("label"))} if any(inner) else {}
-    homes: list[int] = [named.get(inner[node], NOWHERE) if row == NOWHERE else row for node, row in enumerate(rows)]
-    return [home if home < len(tables.ops) else NOWHERE for home in homes]
 
 
 def in_convention(flops: int | None, macs: int | None, flops_per_mac: FlopsPerMac) -> int | None:

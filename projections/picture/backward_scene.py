@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 from projections.build import CaptureTables
+from projections.charging import charged_ops
 from projections.picture.boxes import boxes_of_calls
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
@@ -106,6 +107,7 @@ class BackwardItems:
         self.box_of_call: Final = boxes_of_calls(tables, rolled=request.rolled)
         scene.looks["grad_fns"] = GradFnLook(tables, request)
         self.of_node: Final = [-1] * len(self.nodes)
+        self.ops: Final = charged_ops(tables)
         self.add_items()
         self.join()
         if of_op:
@@ -118,7 +120,7 @@ class BackwardItems:
         layer: Sequence[int] = self.tables.ops.column("layer_row")
         params: Sequence[int] = self.nodes.column("param_row")
         classes: Sequence[str] = self.nodes.column("class_name")
-        for row, op in enumerate(self.ops_of_nodes()):
+        for row, op in enumerate(self.ops):
             if params[row] >= 0 and self.request.params == "never":
                 self.scene.leave_out("grad_fns")
                 continue
@@ -129,15 +131,6 @@ class BackwardItems:
             for row in rows:
                 self.of_node[row] = item
 
-    def ops_of_nodes(self) -> list[int]:
-        """By node the op that it belongs to, -1 for none."""
-        rows: list[int] = list(self.nodes.column("op_row"))
-        inner: Sequence[str | None] = self.nodes.column("inner_of")
-        if any(label is not None for label in inner):
-            named = {label: row for row, label in enumerate(self.tables.ops.column("label"))}
-            rows = [op if label is None else named.get(label, op) for op, label in zip(rows, inner, strict=True)]
-        return rows
-
     def boxes(self) -> list[int]:
         """By node, the box that it is in."""
         calls: Sequence[int] = self.tables.ops.column("call_row")
@@ -145,7 +138,7 @@ class BackwardItems:
         parents: Sequence[Sequence[int]] = self.nodes.column("parent_rows")
         param_rows: Sequence[int] = self.nodes.column("param_row")
         made: list[int] = []
-        for row, op in enumerate(self.ops_of_nodes()):
+        for row, op in enumerate(self.ops):
             if op >= 0:
                 made.append(self.box(calls[op]))
             elif param_rows[row] >= 0:

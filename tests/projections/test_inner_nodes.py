@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from projections import invariants
+from hypothesis import given, settings
+
+from journal.events import Event
+from projections import CaptureTables, invariants
+from projections.charging import charged_ops
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
+from tests.projections.test_laws import tables_of
+from tests.strategies import capture_streams
 
 
-def inner(**numbers: int) -> dict[str, str | None]:
-    """What each node is an inner one of: two calls, each with a node of its own, ``a`` and ``b``, and others.
+def nested(**numbers: int) -> CaptureTables:
+    """Two calls, each with a node of its own, ``a`` and ``b``, and other nodes.
 
     ``first`` lies behind ``a``, ``second`` behind ``b`` and in front of ``a``, ``both`` behind the two.
     """
@@ -29,7 +35,12 @@ def inner(**numbers: int) -> dict[str, str | None]:
     passes.run(passes.node("SumBackward0", b, sequence=100))
     tables = passes.tables()
     assert invariants.check(tables) == []
-    nodes = tables.grad_fns
+    return tables
+
+
+def inner(**numbers: int) -> dict[str, str | None]:
+    """What each of these nodes is an inner one of."""
+    nodes = nested(**numbers).grad_fns
     return {label.partition("_")[0]: nodes.value("inner_of", row) for row, label in enumerate(nodes.column("label"))}
 
 
@@ -48,3 +59,24 @@ def test_a_node_that_two_calls_lead_to_is_nobodys_where_either_could_have_made_i
 
 def test_a_node_that_came_behind_all_nodes_of_calls_is_nobodys() -> None:
     assert inner(first=11, both=12, a=8, second=9, b=10)["first"] is None
+
+
+@given(capture_streams(endings=("returned",)))
+@settings(max_examples=40)
+def test_columns_and_fold_agree_on_the_op_of_every_node(events: list[Event]) -> None:
+    tables = tables_of(events)
+    forward = tables.forward
+    assert charged_ops(tables) == [forward.charged_op(node) for node in range(len(tables.grad_fns))]
+
+
+def test_an_inner_node_works_for_the_op_of_its_call_and_a_loss_for_none() -> None:
+    tables = nested(first=5, both=7, a=8, second=9, b=10)
+    labels = [*tables.ops.column("label"), None]  # -1 for none
+    nodes = [label.partition("_")[0] for label in tables.grad_fns.column("label")]
+    named = dict(zip(nodes, map(labels.__getitem__, charged_ops(tables)), strict=True))
+    assert named == {
+        "sum": None,
+        **dict.fromkeys(("b", "second"), "exp_1_2"),
+        **dict.fromkeys(("a", "first", "both"), "mul_1_1"),
+    }
+    assert charged_ops(tables) == [tables.forward.charged_op(node) for node in range(len(nodes))]
