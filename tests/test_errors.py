@@ -1,7 +1,7 @@
 """Every refusal has a code; each code stands in one table, is raised somewhere, and is explained.
 
-Codes are read from the sources: wherever something is called with ``code="..."``, and wherever a function
-with a parameter named ``code`` is called with a text for it.
+Codes are read from the sources: wherever something is called with ``code="..."`` or ``..._code="..."``, and
+wherever a function with a parameter named ``code`` is called with a text for it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torchlens.reading.failed import TraceCaptureError
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("journal", "projections", "torchlens")
+CODE = re.compile(r"(?:\w+_)?code")
 PAGE = (ROOT / "docs" / "errors.md").read_text()
 ROW = re.compile(r"^\| `(?P<code>[a-z0-9_]+)` \| `(?P<cls>\w+)` \| (?P<why>.+) \| (?P<remedy>.+) \|$", re.MULTILINE)
 
@@ -96,7 +97,7 @@ def raised() -> list[Raised]:
             if not isinstance(node, ast.Call):
                 continue
             name = name_of(node)
-            given = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+            given = [keyword.value for keyword in node.keywords if keyword.arg and CODE.fullmatch(keyword.arg)]
             if name in through:
                 given += node.args[through[name] : through[name] + 1]
             cls = name if name[:1].isupper() and name not in through else None

@@ -129,7 +129,7 @@ def save(trace: Any, path: Path) -> None:
 def draw(trace: Any, path: Path) -> Path | None:
     """Draw the forward and the backward side by side; None where nothing is installed that draws."""
     try:
-        trace.draw(graph="combined").save(path)
+        trace.draw(graph="combined").save(path, overwrite=True)
     except tl.TorchLensError as exc:
         if exc.code != "graphviz_unavailable":
             raise

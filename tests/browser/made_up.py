@@ -7,7 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from torchlens.page.writing import PAGE, POLICY, front, hash_of, json_in_html
+from torchlens.json_in_html import json_in_html
+from torchlens.page.texts import too_large
+from torchlens.page.writing import PAGE, POLICY, front, hash_of
 
 OP: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -57,6 +59,6 @@ def made_up(
 def page_of(data: dict[str, Any], path: Path) -> Path:
     script, style = front("page.js"), front("page.css")
     policy = POLICY.format(script=hash_of(script), style=hash_of(style))
-    parts = {"title": data["title"], "text": "", "data": json_in_html(data)}
+    parts = {"title": data["title"], "text": "", "data": json_in_html(data, too_large)}
     path.write_text(PAGE.format(policy=policy, script=script, style=style, **parts), encoding="utf-8")
     return path

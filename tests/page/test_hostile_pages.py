@@ -15,8 +15,10 @@ from tests.hostile import ODD, is_printable, mutated, sound_streams, write
 from tests.page.examples import recurrent
 from tests.torchlens.test_hostile_reading import ABSURD, begun, op, parameter, rows_of
 from torchlens.journals.journal_view import open_journal
+from torchlens.json_in_html import json_in_html
 from torchlens.page.data import page_data
-from torchlens.page.writing import front, json_in_html, page_of
+from torchlens.page.texts import too_large
+from torchlens.page.writing import front, page_of
 
 SOUND = sound_streams()
 
@@ -42,7 +44,7 @@ def check(trace: tl.Trace) -> None:
     """A page is whole: every number in it leads somewhere."""
     data = page_data(trace)
     trace._repr_html_()
-    json_in_html(data)
+    json_in_html(data, too_large)
     rows = {name: len(next(iter(data[name].values()))) for name in ("calls", "ops", "gradients", "passes", "firings")}
     for table, columns in (("calls", ("label", "class")), ("ops", ("label", "kind", "type")), ("firings", ("node",))):
         for column in columns:

@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torchlens as tl
+from torchlens import json_in_html as json_module
+from torchlens.json_in_html import json_in_html
 from torchlens.page import data as page_module
 from torchlens.page import texts as texts_module
 from torchlens.page import writing
 from torchlens.page.data import page_data
-from torchlens.page.writing import PAGE, front, json_in_html, page_of
+from torchlens.page.texts import too_large
+from torchlens.page.writing import PAGE, front, page_of
 
 
 class Elements(html.parser.HTMLParser):
@@ -79,7 +82,7 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_any_data_stands_in_a_page_and_parses_back_equal(told: Any) -> None:
-    written = json_in_html(told)
+    written = json_in_html(told, too_large)
     assert "<" not in written
     assert written.isascii()
     page = PAGE.format(policy="", title="", text="", style="", data=written, script="")
@@ -213,7 +216,7 @@ def test_a_choice_of_statistics_that_is_none_is_refused(trace: tl.Trace, tmp_pat
 
 @pytest.mark.parametrize(
     ("module", "bound"),
-    [(page_module, "MOST_ROWS"), (page_module, "MOST_PARENTS"), (texts_module, "MOST"), (writing, "MOST_BYTES")],
+    [(page_module, "MOST_ROWS"), (page_module, "MOST_PARENTS"), (texts_module, "MOST"), (json_module, "MOST_BYTES")],
 )
 def test_a_page_beyond_its_bounds_is_refused(
     trace: tl.Trace, tmp_path: Path, module: Any, bound: str, monkeypatch: pytest.MonkeyPatch

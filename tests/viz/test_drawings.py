@@ -324,6 +324,46 @@ def test_a_file_of_no_known_format_is_refused_and_not_written(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_is_there_is_replaced_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Drawing(small()).save("picture.txt")
+    assert path == tmp_path / "picture.txt"
+    path.write_text("mine")
+    monkeypatch.setattr(Drawing, "render", lambda *args, **options: pytest.fail("rendered"))
+    assert refusal(lambda: Drawing(small()).save("picture.txt"), ConfigurationError) == "drawing_path_exists"
+    assert path.read_text() == "mine"
+    monkeypatch.undo()
+    assert Drawing(small()).save(path, overwrite=True).read_text().startswith("Small")
+    folder = tmp_path / "folder.txt"
+    folder.mkdir()
+    for overwrite in (False, True):
+        refused = refusal(lambda be=overwrite: Drawing(small()).save(folder, overwrite=be), ConfigurationError)  # type: ignore[misc]
+        assert refused == "drawing_path_exists"
+
+
+def test_the_home_of_a_user_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Drawing(small()).save("~/picture.txt") == tmp_path / "picture.txt"
+
+
+@pytest.mark.parametrize("name", ["no such folder/picture.txt", "zero\0.txt"])
+def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing(tmp_path: Path, name: str) -> None:
+    assert refusal(lambda: Drawing(small()).save(tmp_path / name), ConfigurationError) == "drawing_not_written"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_refuses_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = Drawing(small()).save(tmp_path / "picture.txt")
+    before = path.read_bytes()
+    monkeypatch.setattr("os.fsync", full)
+    assert refusal(lambda: Drawing(small()).save(path, overwrite=True), ConfigurationError) == "drawing_not_written"
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_pdf_is_refused_where_no_program_here_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "where_is", lambda name: name if name == "graphviz-pure" else None)
     with pytest.raises(RenderingError) as caught:

@@ -20,7 +20,7 @@ from tests.torchlens.models import refusal
 from tests.viz import zoo
 from tests.viz.geometry import Thing, all_texts, things
 from tests.viz.test_drawings import words_of
-from torchlens.errors import ConfigurationError, PayloadUnavailableError
+from torchlens.errors import CompatibilityError, ConfigurationError, PayloadUnavailableError
 
 STEPS = ("next", "next", "back", "first", "next", "next", "last", "first")
 
@@ -131,6 +131,22 @@ def test_an_animation_needs_nothing_from_elsewhere(loop: tl.Trace, tmp_path: Pat
     page = fragment.save(tmp_path / "page.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert fragment in page
+
+
+def test_an_animation_is_a_whole_file_and_replaces_one_only_when_asked(loop: tl.Trace, tmp_path: Path) -> None:
+    fragment = loop.animate("tanh_1_4")
+    path = fragment.save(tmp_path / "page.html")
+    path.write_text("mine")
+    assert refusal(lambda: fragment.save(path), ConfigurationError) == "drawing_path_exists"
+    assert path.read_text() == "mine"
+    assert fragment in fragment.save(path, overwrite=True).read_text()
+    nowhere = tmp_path / "no such folder" / "page.html"
+    assert refusal(lambda: fragment.save(nowhere), ConfigurationError) == "drawing_not_written"
+
+
+def test_an_animation_beyond_what_a_browser_opens_is_refused(loop: tl.Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchlens.json_in_html.MOST_BYTES", 2)
+    assert refusal(lambda: loop.animate("tanh_1_4"), CompatibilityError) == "animation_too_large"
 
 
 @pytest.mark.parametrize("site", [tl.func("linear"), "cell", "cell.weight", [], ["tanh_1_4", "add_1_3"]])

@@ -11,24 +11,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import os
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from torchlens.errors import ConfigurationError
+from torchlens.json_in_html import json_in_html
 from torchlens.page.data import page_data
 from torchlens.page.texts import too_large
 from torchlens.page.values import Statistics
 from torchlens.reading.view import View
-from torchlens.whole_file import write_whole
+from torchlens.whole_file import written
 
 __all__ = ["page_of", "write_page"]
-
-MOST_BYTES: Final = 1 << 27
-"""Of the data; browsers refuse strings not far above."""
 
 POLICY: Final = (
     "default-src 'none'; script-src '{script}'; style-src '{style}'; img-src data: blob:; base-uri 'none'; "
@@ -60,31 +56,13 @@ PAGE: Final = """<!doctype html>
 
 def write_page(trace: View, path: str | os.PathLike[str], *, statistics: Statistics, overwrite: bool) -> Path:
     """Write the page of a trace; see ``Trace.to_html``."""
-    target = Path(path).expanduser().absolute()
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise is_there(target)  # before a page is made
-    page = page_of(trace, statistics=statistics).encode()
-    try:
-        is_written = write_whole(target, [page], overwrite=overwrite)
-    except (OSError, ValueError) as exc:  # a path may have a zero in it
-        raise ConfigurationError(
-            code="page_not_written",
-            problem=f"the page {str(target)!r} could not be written: {getattr(exc, 'strerror', None) or exc}",
-            remedy="give a path in a folder that is there and can be written to",
-            path=str(target),
-        ) from exc
-    if not is_written:
-        raise is_there(target)
-    return target
-
-
-def is_there(target: Path) -> ConfigurationError:
-    is_folder = target.is_dir()
-    return ConfigurationError(
-        code="page_path_exists",
-        problem=f"{str(target)!r} is there already" + (", and a folder" if is_folder else ""),
-        remedy="give another path" + ("" if is_folder else ", or overwrite=True"),
-        path=str(target),
+    return written(
+        path,
+        lambda: [page_of(trace, statistics=statistics).encode()],
+        overwrite=overwrite,
+        what="the page",
+        exists_code="page_path_exists",
+        failed_code="page_not_written",
     )
 
 
@@ -97,21 +75,9 @@ def page_of(trace: View, *, statistics: Statistics = True) -> str:
         title=html.escape(data["title"]),
         text=html.escape("\n".join(f"{name}: {text}" for name, text in data["facts"])),
         style=style,
-        data=json_in_html(data),
+        data=json_in_html(data, too_large),
         script=script,
     )
-
-
-def json_in_html(data: Any) -> str:
-    """Data as JSON that stands inside a script element of HTML: without ``<``, so that no tag and no comment begins.
-
-    Raises:
-        CompatibilityError: ``page_too_large``.
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    if len(text) > MOST_BYTES:
-        raise too_large(f"{len(text):,} bytes")
-    return text
 
 
 @cache

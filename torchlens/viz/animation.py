@@ -7,17 +7,18 @@ Note   a frame only says which nodes stand for its pass; the drawing is there on
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from projections.picture import picture_of
-from torchlens.errors import ConfigurationError
+from torchlens.errors import CompatibilityError, ConfigurationError
+from torchlens.json_in_html import json_in_html
 from torchlens.printable import cut
 from torchlens.reading.view import View
 from torchlens.viz.asking import drawn, named_by, positions, standing
-from torchlens.viz.drawing import inline
+from torchlens.viz.drawing import inline, saved
 
 __all__ = ["Animation", "animated"]
 
@@ -32,12 +33,21 @@ class Animation(str):
     def _repr_html_(self) -> str:
         return str(self)
 
-    def save(self, path: str | Path) -> Path:
-        """Write a page that opens from the file."""
-        path = Path(path)
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write a page that opens from the file, whole or not at all.
+
+        Args:
+            path: Where.
+            overwrite: Replace a file that is there.
+
+        Returns:
+            The absolute path.
+
+        Raises:
+            ConfigurationError: ``drawing_path_exists``, ``drawing_not_written``.
+        """
         head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Animation</title></head><body>\n'
-        path.write_text(f"{head}{self}\n</body></html>\n", encoding="utf-8")
-        return path
+        return saved(path, lambda: f"{head}{self}\n</body></html>\n".encode(), overwrite=overwrite)
 
 
 def animated(trace: View, site: Any, *, direction: object, theme: object, renderer: str) -> Animation:
@@ -45,6 +55,7 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
 
     Raises:
         ConfigurationError: ``animation_site_invalid``, where it is not one layer.
+        CompatibilityError: ``animation_too_large``.
         GraphvizUnavailableError, RenderingError: where no SVG can be made.
     """
     rows = passes_of(trace, site)
@@ -63,7 +74,7 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
         .replace("{background}", colours.background)
         .replace("{ink}", colours.ink)
         .replace("{marked}", colours.marked)
-        .replace("{frames}", json.dumps(frames).replace("<", "\\u003c"))
+        .replace("{frames}", json_in_html(frames, too_large))
     )
 
 
@@ -88,6 +99,14 @@ def no_site(site: Any, why: str) -> ConfigurationError:
         code="animation_site_invalid",
         problem=f"{cut(repr(site), MOST_LETTERS)} cannot be animated: {why}",
         remedy="name one layer or op, such as trace.layers.recurrent[0] or its label",
+    )
+
+
+def too_large(what: str) -> CompatibilityError:
+    return CompatibilityError(
+        code="animation_too_large",
+        problem=f"the passes of the animation take {what}",
+        remedy="animate a layer with fewer passes, or read them: trace.layers[...].ops",
     )
 
 

@@ -7,10 +7,11 @@ Rule   where no renderer was named, the first one that is here and writes the fo
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from torchlens.viz.dot import dot_of
 from torchlens.viz.look import Look, one_of
 from torchlens.viz.plain_text import text_of
 from torchlens.viz.registry import RENDERERS, Renderer, known
+from torchlens.whole_file import written
 
 __all__ = ["Drawing"]
 
@@ -137,23 +139,23 @@ class Drawing:
             raise error
         raise not_written(format, self.renderer, every)
 
-    def save(self, path: str | Path, *, dpi: int = 144) -> Path:
+    def save(self, path: str | os.PathLike[str], *, dpi: int = 144, overwrite: bool = False) -> Path:
         """Write a file, in the format of its suffix: ``.svg``, ``.png``, ``.pdf``, ``.dot``, ``.gv`` or ``.txt``.
 
         Args:
-            path: Where; a file that is there is overwritten.
+            path: Where; the file is there whole or not at all.
             dpi: Dots per inch of a PNG.
+            overwrite: Replace a file that is there.
 
         Returns:
-            The path.
+            The absolute path.
 
         Raises:
-            ConfigurationError, GraphvizUnavailableError, RenderingError: see ``render``; nothing is written then.
+            ConfigurationError: ``drawing_path_exists``, ``drawing_not_written``; see ``render`` for others.
+            GraphvizUnavailableError, RenderingError: see ``render``; nothing is written then.
         """
-        path = Path(path)
-        made = self.render(path.suffix[1:].lower(), dpi=dpi)
-        path.write_bytes(made)
-        return path
+        suffix = os.path.splitext(path)[1]
+        return saved(path, lambda: self.render(suffix[1:].lower(), dpi=dpi), overwrite=overwrite)
 
     def view(self) -> Path | None:
         """Show it: as SVG in the browser, from a temporary file, of which this gives the path; else on the terminal.
@@ -188,6 +190,22 @@ class Drawing:
     def __repr__(self) -> str:
         shown = amount(len(self.picture.nodes), "node"), amount(len(self.picture.edges), "edge")
         return f"<Drawing of {cut(self.picture.title, MOST_LETTERS)}: {', '.join(shown)}, renderer {self.renderer!r}>"
+
+
+def saved(path: str | os.PathLike[str], render: Callable[[], bytes], *, overwrite: bool) -> Path:
+    """Write a picture, rendered once nothing is in its way; gives its absolute path.
+
+    Raises:
+        ConfigurationError: ``drawing_path_exists``, ``drawing_not_written``.
+    """
+    return written(
+        path,
+        lambda: [render()],
+        overwrite=overwrite,
+        what="the drawing",
+        exists_code="drawing_path_exists",
+        failed_code="drawing_not_written",
+    )
 
 
 def inline(svg: bytes) -> str:
