@@ -67,7 +67,7 @@ def test_what_gives_no_label_is_refused(trace: tl.Trace, bad: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("highlight", "marked"),
+    ("highlight", "highlighted"),
     [
         ("linear_1_1", {1}),
         ("relu_1_2", {2}),
@@ -81,15 +81,15 @@ def test_what_gives_no_label_is_refused(trace: tl.Trace, bad: Any) -> None:
     ],
 )
 def test_what_is_to_stand_out_does_also_within_a_closed_module(
-    trace: tl.Trace, highlight: Any, marked: set[int]
+    trace: tl.Trace, highlight: Any, highlighted: set[int]
 ) -> None:
-    assert draw(trace, highlight=highlight).look.marked == marked
+    assert draw(trace, highlight=highlight).look.highlighted == highlighted
 
 
 def test_records_and_selections_of_the_trace_are_taken(trace: tl.Trace) -> None:
     selection = trace[tl.func("relu")]
     for given in (selection, selection[0], trace["relu_1_2"], trace.ops["relu_1_2"], [trace.modules["1"]]):
-        assert draw(trace, highlight=given).look.marked == {2}
+        assert draw(trace, highlight=given).look.highlighted == {2}
 
 
 def test_what_names_nothing_of_the_picture_is_refused(trace: tl.Trace) -> None:

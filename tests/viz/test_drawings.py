@@ -220,7 +220,7 @@ def test_a_theme_gives_each_kind_its_colour_and_the_legend_tells_them(name: str)
     look = look_of(theme=name, direction="bottomup", layout="auto", legend=True)
     source = Drawing(small(), look).source
     for field in attrs.fields(Theme):
-        if field.name not in ("name", "font", "marked"):
+        if field.name not in ("name", "font", "highlight"):
             assert getattr(THEMES[name], field.name) in source, field.name
     told = all_texts(Drawing(small(), look).render("svg"))
     fills = {
@@ -258,10 +258,10 @@ def test_a_large_picture_is_placed_with_less_work() -> None:
     assert "nslimit" not in dot_of(chain(100), Look())
 
 
-def test_marked_nodes_stand_out_and_labels_take_the_place_of_texts() -> None:
-    drawing = Drawing(chain(3), Look(marked=frozenset({1}), labels={2: "mine\nbelow <it>"}))
-    marked = [line for line in drawing.source.split("\n") if tl.viz.LIGHT.marked in line and "n1 [" in line]
-    assert len(marked) == 1
+def test_highlighted_nodes_stand_out_and_labels_take_the_place_of_texts() -> None:
+    drawing = Drawing(chain(3), Look(highlighted=frozenset({1}), labels={2: "mine\nbelow <it>"}))
+    lines = [line for line in drawing.source.split("\n") if tl.viz.LIGHT.highlight in line and "n1 [" in line]
+    assert len(lines) == 1
     told = all_texts(drawing.render("svg"))
     assert {"mine", "below <it>", "highlighted"} <= set(told)
     assert "relu_2_2" not in told

@@ -100,7 +100,7 @@ def test_what_is_highlighted_and_labelled_is_that_of_the_trace(loop: tl.Trace) -
     drawing = loop.draw(
         highlight=tl.func("tanh"), node_label=lambda record: f"<{type(record).__name__}>", collapse="none"
     )
-    told = [drawing.picture.nodes[position].title for position in drawing.look.marked]
+    told = [drawing.picture.nodes[position].title for position in drawing.look.highlighted]
     assert len(told) == 4
     assert all(title.startswith("tanh") for title in told)
     assert set(drawing.look.labels.values()) == {"<Op>"}

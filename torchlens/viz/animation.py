@@ -19,10 +19,9 @@ from torchlens.printable import cut
 from torchlens.reading.view import View
 from torchlens.viz.asking import drawn, named_by, positions, standing
 from torchlens.viz.drawing import inline, saved
+from torchlens.viz.refusing import MOST_LETTERS, quoted
 
 __all__ = ["Animation", "animated"]
-
-MOST_LETTERS: Final = 64
 
 
 class Animation(str):
@@ -73,7 +72,7 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
         FRAGMENT.replace("{svg}", inline(drawing.render("svg")))
         .replace("{background}", colours.background)
         .replace("{ink}", colours.ink)
-        .replace("{marked}", colours.marked)
+        .replace("{highlight}", colours.highlight)
         .replace("{frames}", json_in_html(frames, too_large))
     )
 
@@ -97,7 +96,7 @@ def passes_of(trace: View, site: Any) -> Sequence[int]:
 def no_site(site: Any, why: str) -> ConfigurationError:
     return ConfigurationError(
         code="animation_site_invalid",
-        problem=f"{cut(repr(site), MOST_LETTERS)} cannot be animated: {why}",
+        problem=f"{quoted(site)} cannot be animated: {why}",
         remedy="name one layer or op, such as trace.layers.recurrent[0] or its label",
     )
 
@@ -120,7 +119,7 @@ FRAGMENT: Final = """\
 <style>
 .torchlens-animation [role=group]{position:sticky;top:0;padding:4px;background:{background}}
 .torchlens-animation .tl-later{opacity:.3}
-.torchlens-animation .tl-now path,.torchlens-animation .tl-now polygon{stroke:{marked};stroke-width:4px}
+.torchlens-animation .tl-now path,.torchlens-animation .tl-now polygon{stroke:{highlight};stroke-width:4px}
 </style>
 <div role="group" aria-label="passes">
 <button type="button" data-go="first" aria-label="first pass">|&lt;</button>

@@ -20,10 +20,9 @@ from torchlens.reading.selection import Selection, Site
 from torchlens.reading.view import View
 from torchlens.viz.drawing import Drawing
 from torchlens.viz.look import look_of
+from torchlens.viz.refusing import MOST_LETTERS, quoted
 
 __all__ = ["drawn"]
-
-MOST_LETTERS: Final = 64
 
 Named: TypeAlias = tuple[str, int]
 """A table and a row of it."""
@@ -60,7 +59,7 @@ def drawn(
     if node_label is not None:
         look = attrs.evolve(look, labels=labels_by(trace, picture, node_label))
     if highlight is not None:
-        look = attrs.evolve(look, marked=frozenset(shown(trace, picture, highlight)))
+        look = attrs.evolve(look, highlighted=frozenset(shown(trace, picture, highlight)))
     return Drawing(picture, look, renderer=renderer)
 
 
@@ -69,7 +68,7 @@ def labels_by(trace: View, picture: Picture, node_label: Callable[[Any], str | N
     if not callable(node_label):
         raise ConfigurationError(
             code="visualization_node_style_invalid",
-            problem=f"node_label is {cut(repr(node_label), MOST_LETTERS)}",
+            problem=f"node_label is {quoted(node_label)}",
             remedy="give a function that takes a record and gives the text of its node, or None to leave it as it is",
         )
     labels: dict[int, str] = {}
@@ -103,7 +102,7 @@ def shown(trace: View, picture: Picture, highlight: Any) -> set[int]:
     if not found:
         raise ConfigurationError(
             code="visualization_highlight_invalid",
-            problem=f"nothing in this picture stands for {cut(repr(highlight), MOST_LETTERS)}",
+            problem=f"nothing in this picture stands for {quoted(highlight)}",
             remedy="highlight what trace[...] finds and the picture shows: see graph=, buffers=, params=",
         )
     return found
@@ -172,6 +171,6 @@ def named_by(trace: Any, highlight: Any) -> Iterator[Named]:
 def no_highlight(highlight: Any, why: str) -> ConfigurationError:
     return ConfigurationError(
         code="visualization_highlight_invalid",
-        problem=f"{cut(repr(highlight), MOST_LETTERS)} cannot be highlighted: {why}",
+        problem=f"{quoted(highlight)} cannot be highlighted: {why}",
         remedy="give a selector, a label or address, a selection or record of this trace, or a list of these",
     )

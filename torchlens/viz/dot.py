@@ -186,8 +186,8 @@ class Writer:
         }
         if node.kind == "module":
             made["peripheries"] = "2"
-        if position in self.look.marked:
-            made |= {"color": f'"{theme.marked}"', "penwidth": "3.5"}
+        if position in self.look.highlighted:
+            made |= {"color": f'"{theme.highlight}"', "penwidth": "3.5"}
         return made
 
     def edge(self, edge: Edge) -> str:

@@ -22,8 +22,9 @@ from projections.picture.parts import Picture
 from torchlens.errors import ConfigurationError, GraphvizUnavailableError, RenderingError
 from torchlens.printable import amount, cut
 from torchlens.viz.dot import dot_of
-from torchlens.viz.look import Look, one_of
+from torchlens.viz.look import Look
 from torchlens.viz.plain_text import text_of
+from torchlens.viz.refusing import MOST_LETTERS, one_of, quoted
 from torchlens.viz.registry import RENDERERS, Renderer, known
 from torchlens.whole_file import written
 
@@ -31,8 +32,6 @@ __all__ = ["Drawing"]
 
 WRITTEN: Final = ("dot", "gv", "txt")
 """Formats that a drawing writes by itself."""
-
-MOST_LETTERS: Final = 64
 
 PROLOG: Final = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
 """What stands before the element in an SVG file, and has no place in a page."""
@@ -103,7 +102,7 @@ class Drawing:
         if type(dpi) is not int or not 10 <= dpi <= 1200:
             raise ConfigurationError(
                 code="visualization_dpi_invalid",
-                problem=f"dpi is {cut(repr(dpi), MOST_LETTERS)}",
+                problem=f"dpi is {quoted(dpi)}",
                 remedy="give a whole number from 10 to 1200",
             )
         if format in ("dot", "gv"):
@@ -120,7 +119,7 @@ class Drawing:
         if format not in every:
             raise ConfigurationError(
                 code="visualization_format_invalid",
-                problem=f"no renderer writes {cut(repr(format), MOST_LETTERS)}",
+                problem=f"no renderer writes {quoted(format)}",
                 remedy=one_of(format, every),
             )
         candidates = self.candidates(format)

@@ -56,5 +56,5 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
         yield Meaning("dashed: writes", theme.background, theme.background, theme.inplace)
     if edges & {"repeat", "recurrent"}:
         yield Meaning("dashed: again", theme.background, theme.background, theme.line)
-    if look.marked:
-        yield Meaning("highlighted", theme.background, theme.marked, theme.ink, is_wide=True)
+    if look.highlighted:
+        yield Meaning("highlighted", theme.background, theme.highlight, theme.ink, is_wide=True)

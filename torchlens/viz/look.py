@@ -5,15 +5,13 @@ Rule   what is asked for is checked here, before anything is drawn.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
 from projections.picture.parts import Picture
 from torchlens.errors import ConfigurationError
-from torchlens.printable import cut
+from torchlens.viz.refusing import one_of, quoted
 from torchlens.viz.themes import LIGHT, Theme, theme_of
 
 __all__ = ["Direction", "Layout", "Look", "look_of"]
@@ -29,8 +27,6 @@ MOST_PLACED: Final = 600
 """Nodes and edges together up to which ``auto`` takes the trouble: about a second. The time that ``dot`` takes grows
 with nodes, edges and the rows that edges pass, and above some thousands it may not end."""
 
-MOST_LETTERS: Final = 64
-
 
 @attrs.frozen(kw_only=True)
 class Look:
@@ -41,7 +37,7 @@ class Look:
         direction: Where the forward leads.
         layout: How much work goes into placing.
         legend: Whether it is told what the colours mean, of what there is in the picture.
-        marked: Positions of nodes that stand out.
+        highlighted: Positions of nodes that stand out.
         labels: A text in place of title and lines, by position of the node.
     """
 
@@ -49,7 +45,7 @@ class Look:
     direction: Direction = "bottomup"
     layout: Layout = "auto"
     legend: bool = True
-    marked: frozenset[int] = frozenset()
+    highlighted: frozenset[int] = frozenset()
     labels: dict[int, str] = attrs.Factory(dict)
 
     def placing(self, picture: Picture) -> Literal["dot", "rank"]:
@@ -69,27 +65,20 @@ def look_of(*, theme: object, direction: object, layout: object, legend: object)
     if direction not in get_args(Direction):
         raise ConfigurationError(
             code="visualization_direction_invalid",
-            problem=f"direction is {cut(repr(direction), MOST_LETTERS)}",
+            problem=f"direction is {quoted(direction)}",
             remedy=one_of(direction, get_args(Direction)),
         )
     if layout not in get_args(Layout):
         raise ConfigurationError(
             code="visualization_layout_invalid",
-            problem=f"layout is {cut(repr(layout), MOST_LETTERS)}",
+            problem=f"layout is {quoted(layout)}",
             remedy=one_of(layout, get_args(Layout)),
         )
     if not isinstance(legend, bool):
         raise ConfigurationError(
             code="visualization_legend_invalid",
-            problem=f"legend is {cut(repr(legend), MOST_LETTERS)}",
+            problem=f"legend is {quoted(legend)}",
             remedy="give True or False",
         )
     made: dict[str, Any] = {"direction": direction, "layout": layout}
     return Look(theme=theme_of(theme), legend=legend, **made)
-
-
-def one_of(given: object, allowed: Iterable[str]) -> str:
-    """A remedy: which words there are, the one that looks like what was given first."""
-    words = list(allowed)
-    near = difflib.get_close_matches(given[:MOST_LETTERS], words, n=1) if isinstance(given, str) else []
-    return (f"did you mean {near[0]!r}? " if near else "") + f"give one of {', '.join(map(repr, words))}"

@@ -106,8 +106,8 @@ def lines_of(picture: Picture, look: Look) -> Iterator[str]:
             node, number = picture.nodes[place], numbers[place]
             name, below = node_words(node, look.labels.get(place))
             told = origins(node, sources.get(place, ()), numbers, number)
-            marked = "  (highlighted)" if place in look.marked else ""
-            line = "  ".join(filter(None, [name + marked, *below, *told]))
+            highlighted = "  (highlighted)" if place in look.highlighted else ""
+            line = "  ".join(filter(None, [name + highlighted, *below, *told]))
             front = f"{number:>{places}} {bars}"
             yield from wrapped(line, f"{front}{SIGNS[kind_of(node)]} ", " " * (places + 1) + bars + "    ")
         else:

@@ -6,19 +6,16 @@ with the package and those of a user stand in one table and are found alike.
 
 from __future__ import annotations
 
-import difflib
 from typing import Final, Protocol, runtime_checkable
 
 from projections.picture.parts import Picture
 from torchlens.errors import ConfigurationError
-from torchlens.printable import cut
 from torchlens.viz.look import Look
 from torchlens.viz.plain_text import PlainText
 from torchlens.viz.programs import Graphviz
+from torchlens.viz.refusing import MOST_LETTERS, one_of, quoted
 
 __all__ = ["OURS", "Renderer", "known", "register_renderer", "renderers", "unregister_renderer"]
-
-MOST_LETTERS: Final = 64
 
 
 @runtime_checkable
@@ -68,13 +65,13 @@ def register_renderer(name: str, renderer: Renderer, *, replace: bool = False) -
     if not is_name(name):
         raise ConfigurationError(
             code="visualization_renderer_invalid",
-            problem=f"{cut(repr(name), MOST_LETTERS)} is no name of a renderer",
+            problem=f"{quoted(name)} is no name of a renderer",
             remedy=f"give a word of at most {MOST_LETTERS} letters, other than 'auto'",
         )
     if isinstance(renderer, type) or not isinstance(renderer, Renderer):
         raise ConfigurationError(
             code="visualization_renderer_invalid",
-            problem=f"{cut(repr(renderer), MOST_LETTERS)} is no renderer",
+            problem=f"{quoted(renderer)} is no renderer",
             remedy="give an object with formats, missing() and render(picture, look, format, dpi=), as tl.viz.Renderer",
         )
     if name in RENDERERS and not replace:
@@ -117,10 +114,8 @@ def known(name: object) -> Renderer:
     """
     if isinstance(name, str) and name in RENDERERS:
         return RENDERERS[name]
-    near = difflib.get_close_matches(name[:MOST_LETTERS], RENDERERS, n=1) if isinstance(name, str) else []
     raise ConfigurationError(
         code="visualization_renderer_invalid",
-        problem=f"there is no renderer {cut(repr(name), MOST_LETTERS)}",
-        remedy=(f"did you mean {near[0]!r}? " if near else "")
-        + f"give one of {', '.join(map(repr, ('auto', *RENDERERS)))}, or register one with tl.viz.register_renderer",
+        problem=f"there is no renderer {quoted(name)}",
+        remedy=one_of(name, ("auto", *RENDERERS), "or register one with tl.viz.register_renderer"),
     )

@@ -8,7 +8,6 @@ Rule   text stands on a fill with a contrast of at least 4.5 to 1 (WCAG 2.1, 1.4
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,19 +16,18 @@ from typing import Any, Final
 import attrs
 
 from torchlens.errors import ConfigurationError
-from torchlens.printable import cut
+from torchlens.viz.refusing import one_of, quoted
 
 __all__ = ["DARK", "LIGHT", "PAPER", "THEMES", "Theme", "theme_of"]
 
 COLOUR: Final = re.compile(r"#[0-9a-f]{6}", re.ASCII | re.IGNORECASE)
-MOST_LETTERS: Final = 64
 
 
 def is_colour(instance: Any, attribute: attrs.Attribute[str], value: object) -> None:
     if not isinstance(value, str) or COLOUR.fullmatch(value) is None:
         raise ConfigurationError(
             code="visualization_theme_invalid",
-            problem=f"{attribute.name} of a theme is {cut(repr(value), MOST_LETTERS)}",
+            problem=f"{attribute.name} of a theme is {quoted(value)}",
             remedy="give a colour as '#rrggbb'",
         )
 
@@ -38,7 +36,7 @@ def is_word(instance: Any, attribute: attrs.Attribute[str], value: object) -> No
     if not isinstance(value, str) or re.fullmatch(r"[A-Za-z][A-Za-z0-9 _.-]{0,63}", value) is None:
         raise ConfigurationError(
             code="visualization_theme_invalid",
-            problem=f"{attribute.name} of a theme is {cut(repr(value), MOST_LETTERS)}",
+            problem=f"{attribute.name} of a theme is {quoted(value)}",
             remedy="give a short name of letters, digits and blanks",
         )
 
@@ -65,7 +63,7 @@ class Theme:
         gradient: The line around what has a gradient that was kept, and backward edges.
         inplace: The word at what writes to its argument, and edges that write to a buffer.
         failed: The call that raised.
-        marked: The line around what was asked for with ``highlight=``.
+        highlight: The line around what was asked for with ``highlight=``.
     """
 
     name: str = attrs.field(validator=is_word)
@@ -87,7 +85,7 @@ class Theme:
     gradient: str = colour()
     inplace: str = colour()
     failed: str = colour()
-    marked: str = colour()
+    highlight: str = colour()
 
 
 LIGHT: Final = Theme(
@@ -109,7 +107,7 @@ LIGHT: Final = Theme(
     gradient="#a4245f",
     inplace="#9a4a00",
     failed="#ffc9c7",
-    marked="#d4820f",
+    highlight="#d4820f",
 )
 
 DARK: Final = Theme(
@@ -131,7 +129,7 @@ DARK: Final = Theme(
     gradient="#ff8fc0",
     inplace="#ffb36b",
     failed="#7d1f1f",
-    marked="#ffc53d",
+    highlight="#ffc53d",
 )
 
 PAPER: Final = Theme(
@@ -153,7 +151,7 @@ PAPER: Final = Theme(
     gradient="#0072b2",
     inplace="#8f3f00",
     failed="#f2a477",
-    marked="#d55e00",
+    highlight="#d55e00",
 )
 
 THEMES: Final[Mapping[str, Theme]] = MappingProxyType({theme.name: theme for theme in (LIGHT, DARK, PAPER)})
@@ -170,10 +168,8 @@ def theme_of(theme: object) -> Theme:
         return theme
     if isinstance(theme, str) and theme in THEMES:
         return THEMES[theme]
-    near = difflib.get_close_matches(theme[:MOST_LETTERS], THEMES, n=1) if isinstance(theme, str) else []
     raise ConfigurationError(
         code="visualization_theme_invalid",
-        problem=f"there is no theme {cut(repr(theme), MOST_LETTERS)}",
-        remedy=(f"did you mean {near[0]!r}? " if near else "")
-        + f"give one of {', '.join(map(repr, THEMES))}, or a tl.viz.Theme",
+        problem=f"there is no theme {quoted(theme)}",
+        remedy=one_of(theme, THEMES, "or a tl.viz.Theme"),
     )
