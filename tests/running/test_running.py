@@ -157,6 +157,28 @@ def test_what_python_took_is_taken_again_and_a_difference_is_told_with_its_place
     assert refusal(lambda: trace.run(inputs=other, strict=True), PathDivergenceError) == code
 
 
+def installed(x: Tensor, depth: int) -> Tensor:
+    if depth:
+        return installed(x, depth - 1)
+    return x * 2 if x.sum() > 0 else x - 1
+
+
+def test_a_difference_far_inside_installed_code_is_told_at_the_line_that_called_that_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def model(x: Tensor) -> Tensor:
+        return installed(x, 80)
+
+    code = installed.__code__.replace(co_filename="/env/site-packages/deep.py")
+    monkeypatch.setattr(installed, "__code__", code)
+    trace = captured(model, torch.ones(3))
+    with pytest.warns(TorchLensWarning, match="run_path_diverged"):
+        found = trace.run(inputs=-torch.ones(3)).report.divergence
+    assert found is not None
+    line = model.__code__.co_firstlineno + 1
+    assert found.place == f"test_running.py:{line} in {model.__qualname__}"
+
+
 def test_a_size_that_depends_on_values_and_numbers_of_python_s_own_cannot_be_verified() -> None:
     trace = captured(lambda x: x[x > 0].sum(), torch.tensor([1.0, -1.0]))
     report = trace.run(inputs=torch.tensor([1.0, 2.0])).report

@@ -16,8 +16,9 @@ from projections.arguments import is_whole, tagged
 from projections.errors import over_events
 from projections.memory import Described, Executed
 from projections.program import Asked, BufferSet, Constant, Hidden, ParameterMade, Program, Step, program_of
+from projections.sites import frames
 from torchlens.errors import PayloadUnavailableError, RunCapabilityUnavailableError
-from torchlens.reading.locations import innermost_own
+from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.run_result import Diagnostic
 from torchlens.reading.view import View
 from torchlens.running.functions import ANSWERING, HANDING_OUT, function_of
@@ -213,13 +214,8 @@ def first_lost(template: Any) -> str | None:
 
 def place_of(view: View, site: int | None) -> str | None:
     """A call site in words: "model.py:17 in Net.forward"; None where it is not known."""
-    words = view.tables.forward.words
-    frames: list[tuple[str, int, str]] = []
-    while site is not None and 0 <= site < len(words.sites) and len(frames) < 64:
-        here = words.sites[site]
-        if 0 <= here.code < len(words.codes):
-            code = words.codes[here.code]
-            frames.append((code.file, here.span[0], code.qualname))
-        site = here.caller
-    place = innermost_own(list(reversed(frames)), lambda frame: frame[0])
-    return None if place is None else f"{place[0].rpartition('/')[2]}:{place[1]} in {place[2]}"
+    frame = innermost_own(frames(view.tables.forward.words, site), lambda frame: frame[0])
+    if frame is None:
+        return None
+    place = location_of(view, frame)
+    return f"{place.brief} in {place.func_qualname}"
