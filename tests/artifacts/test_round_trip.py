@@ -196,3 +196,21 @@ def test_options_of_the_other_kind_are_refused(tmp_path: Path) -> None:
     assert code_of(lambda: tl.load(tmp_path / "none.tlspec")) == "manifest_missing"
     assert code_of(lambda: tl.save(nn.ReLU(), tmp_path / "b")) == "save_type_invalid"
     assert tl.load(tmp_path / "a").ops.labels == tl.load(tmp_path / "j", capture=0).ops.labels
+
+
+def test_a_save_gives_the_absolute_path_and_a_tilde_is_somebodys_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    trace = tl.trace(nn.ReLU(), torch.ones(2))
+    assert trace.save("~/one.tlspec") == tmp_path / "one.tlspec"
+    assert tl.save(trace, "two") == tmp_path / "two"
+    assert tl.load("~/one.tlspec").ops.labels == tl.load("~/two").ops.labels == trace.ops.labels
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.tlspec", "two"]
+
+
+@pytest.mark.parametrize("lazy", ["no", 1])
+def test_lazy_is_true_or_false(tmp_path: Path, lazy: Any) -> None:
+    path = tl.trace(nn.ReLU(), torch.ones(2)).save(tmp_path / "it.tlspec")
+    assert code_of(lambda: tl.load(path, lazy=lazy)) == "option_value_invalid"

@@ -300,7 +300,8 @@ def test_another_number_of_results_ends_a_run() -> None:
 
 def test_options_are_checked(net: tuple[Net, tl.Trace]) -> None:
     x = torch.randn(3, 4)
-    assert refusal(lambda: net[1].run(inputs=x, draws="none"), ConfigurationError) == "option_value_invalid"
+    for option in ({"draws": "none"}, {"strict": "no"}, {"fast": 1}):
+        assert refusal(lambda given=option: net[1].run(inputs=x, **given), ConfigurationError) == "option_value_invalid"
     assert refusal(lambda: net[1].run(Net(), x), ConfigurationError) == "option_not_available"
 
 

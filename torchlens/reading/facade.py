@@ -861,7 +861,7 @@ class Trace(View):
         include_source: bool | None = None,
         overwrite: bool = False,
         strict: bool = True,
-    ) -> None:
+    ) -> Path:
         """Save it as an artifact: a directory that ``tl.load(path)`` reads in any process, without the model's code.
 
         Args:
@@ -880,6 +880,9 @@ class Trace(View):
             overwrite: Replace an artifact that stands there.
             strict: Refuse where a payload that is to be kept has no bytes; else leave it out with a warning.
 
+        Returns:
+            Its absolute path.
+
         Raises:
             ConfigurationError: ``artifact_save_level_invalid``, ``save_payload_level_conflict``,
                 ``option_value_invalid``.
@@ -890,8 +893,8 @@ class Trace(View):
         Example:
             >>> import torch, torchlens as tl
             >>> trace = tl.trace(torch.nn.Linear(2, 3), torch.ones(1, 2))
-            >>> trace.save("linear.tlspec")
-            >>> tl.load("linear.tlspec").ops.labels
+            >>> path = trace.save("linear.tlspec")
+            >>> tl.load(path).ops.labels
             ('input_1', 'linear_1_1', 'output_1')
         """
         from torchlens.tlspec.saving import write_artifact  # for cost
@@ -905,7 +908,7 @@ class Trace(View):
             "include_activations": include_activations,
             "include_source": include_source,
         }
-        write_artifact(self, path, level, include, overwrite=overwrite, strict=strict)
+        return write_artifact(self, path, level, include, overwrite=overwrite, strict=strict)
 
     def summary(
         self,

@@ -21,7 +21,7 @@ from torchlens.errors import (
     TorchLensWarning,
 )
 from torchlens.generators import seeded
-from torchlens.options import unavailable
+from torchlens.options import require_switch, unavailable
 from torchlens.reading.raw import raw_input
 from torchlens.reading.run_result import Diagnostic, Draws, NumericAttestation, Readiness, RunReport, RunResult
 from torchlens.reading.view import View
@@ -115,6 +115,8 @@ def run(
     """Run the recorded calls; see ``Trace.run``."""
     if model is not None:
         raise unavailable("model")
+    require_switch("strict", strict)
+    require_switch("fast", fast)
     if draws not in get_args(Draws):
         raise ConfigurationError(
             code="option_value_invalid",

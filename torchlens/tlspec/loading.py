@@ -25,6 +25,7 @@ from projections.stripped import PayloadKind
 from torchlens import collector
 from torchlens.errors import ArtifactError, ConfigurationError
 from torchlens.journals import journal_view
+from torchlens.options import require_switch
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
 from torchlens.reading.view import View, no_torch
@@ -34,7 +35,7 @@ from torchlens.tlspec.errors import integrity_refused, load_failed
 from torchlens.tlspec.folder import Folder, reading
 from torchlens.tlspec.levels import kinds_of
 from torchlens.tlspec.manifest import Manifest
-from torchlens.tlspec.staging import MANIFEST, standing_at
+from torchlens.tlspec.staging import MANIFEST, place_of, standing_at
 from torchlens.tlspec.weights import Weights
 
 __all__ = ["load"]
@@ -54,11 +55,12 @@ def load(
     Args:
         path: Directory that ``trace.save`` made, or directory of a journal.
         capture: Of a journal, number of the capture, from the end if negative, or its name; None for the only one.
-        lazy: Of an artifact, read each tensor when it is first asked for, not all of them now.
+        lazy: Of an artifact, read each tensor when it is first asked for; False, and None, reads all of them now.
         map_location: Of an artifact, the device that tensors are put on, such as ``"cuda"``; None is the CPU.
 
     Raises:
-        ConfigurationError: ``load_option_not_applicable``, for an option of the other kind; ``map_location_invalid``.
+        ConfigurationError: ``load_option_not_applicable``, for an option of the other kind; ``map_location_invalid``;
+            ``option_value_invalid``.
         ArtifactError: What is wrong with an artifact.
         JournalError: ``journal_holds_none``; ``journal_holds_many``, when there are several captures and none was
             chosen; ``capture_unknown``, ``capture_ambiguous``.
@@ -70,17 +72,18 @@ def load(
         return journal_view.load(path, capture=capture)
     if capture is not None:
         raise not_applicable("capture", "an artifact, which holds one capture")
+    require_switch("lazy", lazy)
     return load_artifact(path, lazy=bool(lazy), map_location=map_location)
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:
     """Whether an artifact stands at a path, or should."""
     try:
-        place = Path(os.path.abspath(path))
+        place = place_of(path)
         if (place / "data.mdb").exists():
             return False
         return (standing_at(place) / MANIFEST).exists() or place.suffix == SUFFIX
-    except (OSError, TypeError, ValueError):  # no path of anything, which opening it as a journal tells
+    except (OSError, ArtifactError):  # no path of anything, which opening it as a journal tells
         return False
 
 

@@ -14,6 +14,7 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgpack
@@ -48,7 +49,7 @@ MOST_NAMED: Final = 6
 """Payloads that a warning names."""
 
 
-def save(obj: Any, path: str | os.PathLike[str], **options: Any) -> None:
+def save(obj: Any, path: str | os.PathLike[str], **options: Any) -> Path:
     """Save a trace as an artifact: ``trace.save(path, **options)``.
 
     Args:
@@ -56,12 +57,16 @@ def save(obj: Any, path: str | os.PathLike[str], **options: Any) -> None:
         path: Where nothing is yet, such as ``"run.tlspec"``.
         options: As for ``Trace.save``.
 
+    Returns:
+        Its absolute path.
+
     Raises:
         ConfigurationError: ``save_type_invalid``, for what is no trace.
         TorchLensError: What ``Trace.save`` raises.
     """
     require_trace(obj, "save_type_invalid", "an artifact")
-    obj.save(path, **options)
+    saved: Path = obj.save(path, **options)
+    return saved
 
 
 def write_artifact(
@@ -72,7 +77,7 @@ def write_artifact(
     *,
     overwrite: bool,
     strict: bool,
-) -> None:
+) -> Path:
     """See ``Trace.save``."""
     view.require_open()
     kept = kept_at(level, include)
@@ -90,6 +95,7 @@ def write_artifact(
         manifest = saved.manifest(files, written.body_index)
         manifest.write(staging.folder)
         staging.publish()
+    return staging.target
 
 
 def write_file(path: os.PathLike[str], data: bytes) -> None:

@@ -233,8 +233,13 @@ class Staging:
 
 
 def place_of(target: str | os.PathLike[str]) -> Path:
+    """The absolute path of an artifact; ``~`` in front is somebody's home.
+
+    Raises:
+        ArtifactError: `artifact_path_invalid`.
+    """
     try:
-        text = os.fsdecode(target)
+        text = os.path.expanduser(os.fsdecode(target))
         place = Path(os.path.abspath(text))
         is_sound = bool(text and place.name) and "\0" not in text and bool(os.fsencode(text))
     except (TypeError, ValueError):
