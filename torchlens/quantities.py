@@ -6,7 +6,9 @@ multiplication by a plain number, so that a sum of durations is a duration.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
+
+from projections.wording import bytes_text, time_text, work_text
 
 __all__ = ["Bytes", "Duration", "Flops", "Macs"]
 
@@ -42,12 +44,7 @@ class Bytes(Whole):
     __slots__ = ()
 
     def __str__(self) -> str:
-        size = float(self)
-        for unit in ("B", "KB", "MB", "GB"):
-            if abs(size) < 1024:
-                return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
-            size /= 1024
-        return f"{size:.1f} TB"
+        return bytes_text(self)
 
 
 class Flops(Whole):
@@ -56,7 +53,7 @@ class Flops(Whole):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return _in_thousands(self, "FLOPs")
+        return work_text(self, "FLOPs")
 
 
 class Macs(Whole):
@@ -65,7 +62,7 @@ class Macs(Whole):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return _in_thousands(self, "MACs")
+        return work_text(self, "MACs")
 
 
 class Duration(float):
@@ -74,17 +71,7 @@ class Duration(float):
     __slots__ = ()
 
     def __str__(self) -> str:
-        size = abs(float(self))
-        if size >= 3600:
-            return f"{self / 3600:.1f} h"
-        if size >= 60:
-            return f"{self / 60:.1f} min"
-        if size >= 1 or size == 0:
-            return f"{float(self):.3g} s"
-        for factor, unit in ((1e3, "ms"), (1e6, "us")):
-            if size * factor >= 1:
-                return f"{float(self) * factor:.3g} {unit}"
-        return f"{float(self) * 1e9:.3g} ns"
+        return time_text(float(self))
 
     def __repr__(self) -> str:
         return f"Duration({str(self)!r})"
@@ -104,21 +91,6 @@ class Duration(float):
         return _kept(Duration, float.__mul__(self, other))
 
     __rmul__ = __mul__
-
-
-PREFIXES: Final = ("", "K", "M", "G", "T", "P")
-
-
-def _in_thousands(number: int, unit: str) -> str:
-    """A count with three digits, in the largest unit of which there is one."""
-    size = float(number)
-    if abs(size) < 1000:
-        return f"{int(number)} {unit}"
-    for prefix in PREFIXES[1:]:
-        size /= 1000
-        if abs(size) < 999.5:  # what would print as 1000 is one of the next
-            return f"{size:.3g} {prefix}{unit}"
-    return f"{size:,.0f} {PREFIXES[-1]}{unit}"
 
 
 def _kept(kind: type[Any], result: Any) -> Any:

@@ -6,17 +6,23 @@ Rule   an amount is over what is known, and says so where not all is; it is left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from projections.build import CaptureTables
-from projections.picture.texts import bytes_text, flops_text, shape_text, short, thousands, time_text
+from projections.picture.texts import shape_text, short
 from projections.tables import Table
+from projections.wording import bytes_text, thousands, time_text, work_text
 
 AMOUNTS: Final = {"flops": "flops_forward", "time": "func_duration", "memory": "activation_memory"}
 """The column that tells each amount."""
 
-TEXTS: Final = {"flops": flops_text, "time": time_text, "memory": bytes_text}
+TEXTS: Final[dict[str, Callable[[Any], str]]] = {
+    "flops": partial(work_text, unit="FLOPs"),
+    "time": time_text,
+    "memory": bytes_text,
+}
 
 OF_CALLS: Final = ("flops", "time")
 """Amounts of a call of torch, which each of its results has."""

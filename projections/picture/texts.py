@@ -1,4 +1,4 @@
-"""The texts in pictures: short titles, shapes, amounts with their units.
+"""The texts in pictures: short titles, names and shapes.
 
 Rule   a title holds so much that nodes stay of one size: what is longer loses its middle.
 """
@@ -61,34 +61,3 @@ def between(names: Sequence[str]) -> str:
     if len(first) != len(last):
         return names_of(names)
     return "".join([one if one == other else f"{one}…{other}" for one, other in zip(first, last, strict=True)])
-
-
-def bytes_text(number: int) -> str:
-    size = float(number)
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1024:
-            return f"{number} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TB"
-
-
-def thousands(number: int) -> str:
-    """``1.5 M``, in units of a thousand."""
-    size = float(number)
-    for unit in ("", "K", "M", "G", "T"):
-        if size < 999.95:
-            return str(number) if not unit else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} P"
-
-
-def flops_text(number: int) -> str:
-    size = thousands(number)
-    return f"{size}FLOPs" if " " in size else f"{size} FLOPs"
-
-
-def time_text(seconds: float) -> str:
-    for unit, least in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= least:
-            return f"{seconds / least:.3g} {unit}"
-    return f"{seconds * 1e9:.0f} ns"

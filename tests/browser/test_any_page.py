@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.amounts import BYTES, FLOPS, TIMES
 from tests.browser.made_up import made_up, page_of
 
 CASES: dict[str, dict[str, Any]] = {
@@ -93,3 +94,18 @@ def test_a_page_without_the_events_of_backward_passes_says_so_and_plays_the_forw
     page.keyboard.press("Enter")
     assert "gradient, backward 1" in page.inner_text("#panel .body")
     assert page.locator("#panel .histogram rect").count() == 3
+
+
+def test_amounts_are_said_as_python_says_them(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    data = made_up([-1], [0] * max(len(BYTES), len(FLOPS), len(TIMES)), [])
+    examples = {"memory": BYTES, "FLOPs": FLOPS, "time": TIMES}
+    for name, table in examples.items():
+        data["ops"][name.lower()][: len(table)] = [number for number, _ in table]
+    page = open_page(page_of(data, tmp_path / "page.html"))
+    for row in range(len(data["ops"]["label"])):
+        page.fill("#search", f"relu_{row}")
+        page.keyboard.press("Enter")
+        names, texts = page.locator("#panel dt").all_inner_texts(), page.locator("#panel dd").all_inner_texts()
+        told = dict(zip(names, texts, strict=True))
+        for name, table in examples.items():
+            assert told[name] == (table[row][1] if row < len(table) else "not known"), (name, row)

@@ -472,15 +472,6 @@ def test_quantities_keep_their_class_and_print_their_unit() -> None:
     assert isinstance(Bytes(2) * 3, Bytes)
     assert isinstance(2 * Duration(0.5) - Duration(0.5), Duration)
     assert repr(Duration(0.0312)) == "Duration('31.2 ms')"
-    assert [str(Duration(t)) for t in (0.0, 5e-9, 2.5e-6, 3.0, 90.0, 7200.0)] == [
-        "0 s",
-        "5 ns",
-        "2.5 us",
-        "3 s",
-        "1.5 min",
-        "2.0 h",
-    ]
-    assert [str(Bytes(n)) for n in (0, 1023, 1 << 20, 5 << 40)] == ["0 B", "1023 B", "1.0 MB", "5.0 TB"]
     assert f"{Bytes(2048)} {Bytes(2048):d}" == "2.0 KB 2048"
 
 

@@ -445,12 +445,6 @@ def test_a_hundred_thousand_ops_are_counted_in_a_moment() -> None:
 def test_quantities_of_work_keep_their_class_and_print_their_unit() -> None:
     assert repr(tl.Flops(1460)) == "Flops('1.46 KFLOPs')"
     assert repr(tl.Macs(2_000_000)) == "Macs('2 MMACs')"
-    assert [str(tl.Flops(n)) for n in (0, 999, 999_999, 10**20)] == [
-        "0 FLOPs",
-        "999 FLOPs",
-        "1 MFLOPs",
-        "100,000 PFLOPs",
-    ]
     assert type(sum([tl.Flops(1), tl.Flops(2)])) is tl.Flops
     assert type(3 * tl.Macs(2)) is tl.Macs
     assert tl.Flops(5) - tl.Flops(2) == 3
