@@ -70,13 +70,13 @@ class Composer:
         self.clusters: Final[list[Drawn]] = []
         self.folds: Final[list[Fold]] = []
 
-    def picture(self, caption: Sequence[str] = ()) -> Picture:
+    def picture(self) -> Picture:
+        """What is drawn; what there is to say of it comes later (captions.py)."""
         self.visit()
         crumbs = self.copied()
         edges, inside = self.made_edges(crumbs)
         return Picture(
             title=self.scene.title,
-            caption=tuple(caption),
             nodes=self.made_nodes(),
             edges=edges,
             clusters=self.made_clusters(),

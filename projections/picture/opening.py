@@ -6,8 +6,8 @@ Rule   what is closed costs one node, whatever is inside. A box with a single it
        says more.
 Rule   automatic: level by level, of each level the classes with most inside first, all of a class or, where that
        would be a quarter too much, one of it, as long as there are no more nodes than there may be. Where what must
-       be open is too long,
-       stretches that repeat are folded, then ops in a row drawn as one, as few of them as that takes.
+       be open is too long, stretches that repeat are folded, then ops in a row drawn as one, as few of them as that
+       takes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ from typing import Final
 
 from projections.picture.repeats import Piece, Repeats
 from projections.picture.scene import FAILED, ROOT, Scene, Tree
+
+OVER: Final = 4
+"""A class is opened whole where that is up to such a part of the nodes that there may be, a quarter, too much: its
+boxes look alike, and one open beside others closed looks as if it were another; with fifty nodes a picture is not much
+harder to read than with forty."""
 
 
 class Opened:
@@ -76,7 +81,7 @@ class Opened:
         while boxes:
             for group in self.groups(boxes):
                 more = sum([self.cost(box) - 1 for box in group if not self.is_open[box]])
-                limit = most + most // 4
+                limit = most + most // OVER
                 chosen = group if total + more <= limit else group[:1]
                 if len(chosen) < len(group):
                     limit = most

@@ -66,9 +66,9 @@ def picture_of(
         orphans: Draw ops that neither an input nor an output reaches, where the records have them.
 
     Raises:
-        ConfigurationError: ``visualization_mode_invalid``, ``collapse_mode_invalid``, ``collapse_level_invalid``,
-            ``fold_repeats_invalid``, ``buffer_visibility_invalid``, ``visualization_node_style_invalid``, for what is
-            no value of an option.
+        ConfigurationError: ``visualization_mode_invalid``, ``option_value_invalid``, ``collapse_mode_invalid``,
+            ``collapse_level_invalid``, ``fold_repeats_invalid``, ``buffer_visibility_invalid``,
+            ``visualization_node_style_invalid``, for what is no value of an option.
         PayloadUnavailableError: ``backward_graph_unavailable``, before a backward pass.
         JournalCorrupt: ``events_contradictory``.
     """

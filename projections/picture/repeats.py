@@ -23,11 +23,14 @@ import attrs
 from projections.picture.scene import Scene, Tree
 
 LONGEST: Final = 16
-"""Units of a period at most."""
+"""Units of a period at most. Each period takes a pass over the units of a box, so this bounds the work; a stretch of
+more that repeats is rare, as who writes one gives it a module of its own, which is one unit."""
 
 FEW: Final = 4
 MORE: Final = 8
-"""Items that a fold must hide: of a single module, of anything else."""
+"""Items that a fold must hide: of a single module, of anything else. What is left of a module is one node or cluster,
+which is there anyway, and a number: that is worth it from two pairs of small ones on. Several units need a cluster of
+their own around them, without a name to know it by, and an edge back: that has to hide twice as many."""
 
 Outer: TypeAlias = tuple[bool, int, int, int]
 """An edge of a copy from or to outside: whether it leads in, the place counted from the start of the copy, the place

@@ -1039,9 +1039,10 @@ class Trace(View):
             highlight: What is to stand out: a selector, a label or address, a selection or record, or a list of these.
 
         Raises:
-            ConfigurationError: ``visualization_mode_invalid``, ``collapse_mode_invalid``, ``collapse_level_invalid``,
-                ``fold_repeats_invalid``, ``buffer_visibility_invalid``, ``visualization_node_style_invalid``,
-                ``visualization_direction_invalid``, ``visualization_theme_invalid``, ``visualization_layout_invalid``,
+            ConfigurationError: ``visualization_mode_invalid``, ``option_value_invalid``, ``collapse_mode_invalid``,
+                ``collapse_level_invalid``, ``fold_repeats_invalid``, ``buffer_visibility_invalid``,
+                ``visualization_node_style_invalid``, ``visualization_direction_invalid``,
+                ``visualization_theme_invalid``, ``visualization_layout_invalid``,
                 ``visualization_legend_invalid``, ``visualization_renderer_invalid``,
                 ``visualization_highlight_invalid``.
             PayloadUnavailableError: ``backward_graph_unavailable``.
