@@ -30,6 +30,7 @@ def made_up(
     columns = {name: [OP[name]] * len(ops) for name in OP}
     if events:
         columns["event"] = list(range(len(ops)))
+    columns["origin"] = list(range(len(ops)))
     columns |= {"label": list(names), "layer": list(names), "kind": [0] * len(ops), "type": [1] * len(ops)}
     columns |= {"call": list(ops), "marks": [[]] * len(ops), "params": [[]] * len(ops)}
     found = list(edges)

@@ -401,6 +401,7 @@ def moment_of(cursor: tl.Cursor) -> dict[str, Any]:
     return {
         "position": cursor.position,
         "ran": sorted(op.label for op in past.ops),
+        "dotted": sorted(op.label for op in past.ops if op.has_grad),
         "running": [labels[number] for number in past.moment.running],
         "fired": sorted([call.backward_pass_index - 1, call.label.rsplit(":", 1)[0]] for call in fired),
         "gradients": sorted(
@@ -416,7 +417,7 @@ def agrees(page: Any, cursor: tl.Cursor) -> None:
     if shown["position"] == 0:
         cursor.back()
     expected = moment_of(cursor)
-    for part in ("ran", "fired", "gradients"):
+    for part in ("ran", "dotted", "fired", "gradients"):
         shown[part].sort()
     assert shown == expected
 

@@ -56,6 +56,7 @@ def test_every_column_of_ops_says_what_the_records_say(trace: tl.Trace, data: di
     said = {name: texts(data, "ops", name) for name in ("kind", "type", "shape", "dtype", "layer", "args")}
     marks = [{data["texts"][mark] for mark in row} for row in ops["marks"]]
     params = [tuple(data["texts"][address] for address in row) for row in ops["params"]]
+    kept = [row for row, is_kept in enumerate(data["gradients"]["kept"]) if is_kept]
     for row, op in enumerate(trace.ops):
         assert said["kind"][row] == (op.layer_type if op.layer_type in ("input", "output", "buffer") else "op")
         assert (said["type"][row], said["layer"][row]) == (op.layer_type, op.layer_label)
@@ -68,7 +69,8 @@ def test_every_column_of_ops_says_what_the_records_say(trace: tl.Trace, data: di
         assert params[row] == op.param_names
         assert ("saved" in marks[row]) == op.has_saved_payload
         assert ("inplace" in marks[row]) == op.is_inplace
-        assert ("grad" in marks[row]) == (op.num_saved_grads > 0)
+        assert ("grad" in marks[row]) == op.has_grad
+        assert any(data["gradients"]["op"][at] == ops["origin"][row] for at in kept) == op.has_grad
         assert (said["args"][row] is None) == (not op.is_compute_op)
         place = ops["place"][row]
         assert (place is None) == (not op.code_context)

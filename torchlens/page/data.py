@@ -52,7 +52,7 @@ MARKS: Final = {
     "is_internal_source": "internal_source",
     "is_internal_sink": "internal_sink",
     "is_terminal_bool": "bool",
-    "num_saved_grads": "grad",
+    "has_grad": "grad",
 }
 """What an op is marked with, by the column that says so."""
 
@@ -215,6 +215,7 @@ class Page:
             "marks": self.marks(),
             "params": self.listed(column("param_names")),
             "event": self.events(column("event")),
+            "origin": rows_of(column("origin_row"), len(self.tables.ops)),
             "values": self.values.ops,
             "args": self.text(given),
         }
@@ -272,6 +273,7 @@ class Page:
             "marks": [],
             "params": [text(address) for address in parents[1]],
             "event": broken.event,
+            "origin": row,
             "args": text(", ".join(filter(None, (broken.args, broken.kwargs)))),
         }
         for column, made in ops.items():

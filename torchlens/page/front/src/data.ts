@@ -61,6 +61,7 @@ export interface PageData {
     marks: (number[] | null)[];
     params: (number[] | null)[];
     event: Maybe[];
+    origin: number[]; // the op whose gradients are this one's: of an output the one whose value it is, else itself
     values: Maybe[];
     args: Text[];
   };

@@ -385,7 +385,7 @@ class Told {
     return this.page.selected === undefined ? null : this.page.model.label(this.page.selected);
   }
 
-  moment(): { position: number; ran: string[]; running: string[]; fired: [number, string][]; gradients: [number, string][] } {
+  moment(): { position: number; ran: string[]; running: string[]; fired: [number, string][]; gradients: [number, string][]; dotted: string[] } {
     const { model, timeline } = this.page;
     const { firings, gradients } = model.data;
     const position = this.page["scrubber"].position;
@@ -394,6 +394,7 @@ class Told {
     return {
       position,
       ran,
+      dotted: ran.filter((label) => timeline.hasGradient(model.find(label)!, position)),
       running: timeline.running(position).map((call) => model.label(model.numOps + call)),
       fired: timeline.fired(position).map((row) => [firings.pass[row]!, model.text(firings.node[row])]),
       gradients: timeline

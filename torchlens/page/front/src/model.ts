@@ -70,6 +70,9 @@ export class Model {
       const param = gradients.param[row];
       if (param !== null && param !== undefined) pushTo(this.gradientsOfParam, this.text(param), row);
     }
+    ops.origin.forEach((origin, op) => {
+      if (origin >= 0 && origin < n && origin !== op) this.gradientsOfOp[op] = this.gradientsOfOp[origin]!;
+    });
     this.nest();
     this.order = new Int32Array(n);
     this.place = new Int32Array(n);
