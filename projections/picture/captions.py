@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from projections.build import CaptureTables
+from projections.ended import ended
 from projections.picture.parts import Picture
 from projections.picture.request import Request
 from projections.picture.texts import short
@@ -26,14 +27,10 @@ def caption_of(tables: CaptureTables, request: Request, picture: Picture) -> Pic
 
 
 def ending(tables: CaptureTables) -> list[str]:
-    status: str = tables.fact("status")
-    if status == "complete":
+    end, status = ended(tables), str(tables.fact("status"))
+    if end is None:
         return []
-    kind, message = tables.fact("error_type"), tables.fact("error_message")
-    why = tables.fact("halt_reason") or tables.fact("nonfinite_reason")
-    if kind:
-        why = f"{str(kind).rpartition('.')[2]}: {message or ''}".rstrip(": ")
-    return [f"{status}: {why}" if why else status]
+    return [": ".join(dict.fromkeys(filter(None, (status, end.short, end.message))))]
 
 
 def drawn(request: Request, picture: Picture) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from projections import CaptureTables
 from projections.call_facts import CallFacts, call_facts
+from projections.ended import ended
 from torchlens.page.texts import LONGEST
 from torchlens.printable import cut, printable
 from torchlens.reading.calls_made import failure_of
@@ -29,17 +30,16 @@ def ending(view: View, tables: CaptureTables, at: int | None) -> dict[str, Any] 
         tables: Its tables.
         at: Row of the op that it ended in; None where there is none.
     """
-    fact = tables.fact
-    if fact("status") == "complete":
+    end = ended(tables)
+    if end is None:
         return None
     failure, call = failure_of(view), broken_call(tables)
     where = None if failure is None else failure.said
     if where is None and call is not None:
         where = f"in {call.func_qualname}({call.args})"
-    message = fact("halt_reason") or fact("error_message") or fact("nonfinite_reason")
     return {
-        "kind": printable(fact("error_type") or fact("status")),
-        "message": None if message is None else cut(message, WHOLE),
+        "kind": printable(end.kind),
+        "message": None if end.message is None else cut(end.message, WHOLE),
         "where": None if where is None else cut(where, WHOLE),
         "op": at,
     }

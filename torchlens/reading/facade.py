@@ -18,6 +18,7 @@ import attrs
 
 from journal import Journal, StreamId
 from projections import CaptureTables, Moment, Selector, fingerprint, invariants, masks
+from projections.ended import ended
 from projections.errors import over_events
 from projections.masks import Choice
 from projections.picture import picture_of
@@ -272,11 +273,11 @@ class Trace(View):
     def outcome(self) -> CaptureOutcome:
         """How the capture ended, in one record."""
         fact = self.tables.fact
-        reason = fact("halt_reason") or fact("error_message") or fact("nonfinite_reason")
+        end = ended(self.tables)
         status: str = fact("status")
         return CaptureOutcome(
             status=status,
-            reason=reason,
+            reason=None if end is None else end.message,
             error=fact("error_type"),
             phase=self.phase_of_end(),
             origin=ORIGINS.get(status),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from projections import CaptureTables
+from projections.ended import ended
 from projections.errors import over_events
 from projections.summing import ADDITIVE, Amounts, FlopsPerMac, Level, Part, Sums, added, by_module, by_op
 from torchlens.errors import ConfigurationError
@@ -455,12 +456,16 @@ def totals(
 
 def ending(tables: CaptureTables) -> str | None:
     """Why the forward did not run to its end; None where it did, or where nobody could say."""
-    if reason := tables.fact("halt_reason"):
-        return f"at {reason}"
-    if reason := tables.fact("nonfinite_reason"):
-        return f"{reason} in what a call returned"
-    kind, message = tables.fact("error_type"), tables.fact("error_message")
-    return f"{kind.rpartition('.')[2]}: {message}" if kind and message else kind
+    end = ended(tables)
+    if end is None:
+        return None
+    if end.kind == "halted":
+        return end.message and f"at {end.message}"
+    if end.kind == "aborted_nonfinite":
+        return end.message and f"{end.message} in what a call returned"
+    if end.kind == tables.fact("status"):
+        return end.message
+    return f"{end.short}: {end.message}" if end.message else end.kind
 
 
 def functions(tables: CaptureTables) -> str:
