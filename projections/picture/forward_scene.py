@@ -22,10 +22,11 @@ from projections.checkpoint_witness import spans
 from projections.details import field
 from projections.picture.amounts import AMOUNTS, amount_line, params_line
 from projections.picture.boxes import boxes_of_calls
-from projections.picture.parts import EdgeKind, Mark, NodeKind
+from projections.picture.parts import EdgeKind, Mark
 from projections.picture.request import Request
 from projections.picture.scene import FAILED, ROOT, Face, Look, Scene
 from projections.picture.texts import between, names_of, shape_text, short, wrapped
+from projections.roles import roles_of
 from projections.tables import Table
 
 MARKS: Final[dict[Mark, str]] = {
@@ -76,11 +77,7 @@ class ForwardLook(Look):
         self.is_rolled: Final = table.name == "layers"
         self.name: Final = "layer_label" if self.is_rolled else "label"
         self.short: Final = "layer_label_short" if self.is_rolled else "label_short"
-        kinds = zip(table.column("is_buffer"), table.column("is_input"), table.column("is_output"), strict=True)
-        self.kinds: Final[list[NodeKind]] = [
-            "buffer" if is_buffer else "input" if is_input else "output" if is_output else "op"
-            for is_buffer, is_input, is_output in kinds
-        ]
+        self.kinds: Final = roles_of(table)
         self.last_event: Final = last_event(tables)
         witness = tables.fact("checkpoint_invocation_witness")
         self.checkpoints: Final = borders(spans(tables.forward)) if witness and witness["token_count"] else []

@@ -18,6 +18,7 @@ import attrs
 
 from projections import CaptureTables, Table
 from projections.errors import over_events
+from projections.roles import roles_of
 from torchlens.errors import ConfigurationError
 from torchlens.reading.view import View, require_trace
 
@@ -206,9 +207,9 @@ def facts_of(tables: CaptureTables, graph: Graph, level: Level) -> Mapping[str, 
 
 def nodes_of(table: Table[Any], labels: Sequence[str], told: Mapping[str, str], kind: str) -> Iterator[Node]:
     columns = {name: table.column(column) for name, column in told.items()}
-    roles = [(role, table.column(f"is_{role}")) for role in ("input", "output", "buffer")] if kind != "grad_fn" else []
-    for row in range(len(table)):
-        what = next((role for role, column in roles if column[row]), kind)
+    roles = [kind] * len(table) if kind == "grad_fn" else roles_of(table)
+    for row, role in enumerate(roles):
+        what = kind if role == "op" else role
         attributes = {name: finite(column[row]) for name, column in columns.items()}
         yield Node(labels[row], {"kind": what, **attributes})
 

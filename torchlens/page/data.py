@@ -17,6 +17,7 @@ from projections.bounds import require_writable
 from projections.call_facts import CallFacts
 from projections.errors import over_events
 from projections.graph import NOWHERE
+from projections.roles import roles_of
 from torchlens import collector
 from torchlens.errors import ConfigurationError
 from torchlens.page.cells import number_of, numbers, rows_of
@@ -192,8 +193,8 @@ class Page:
 
     def ops(self, num_calls: int) -> tuple[dict[str, list[Any]], dict[str, list[int]]]:
         column = self.tables.ops.column
-        pseudo = [not is_op for is_op in column("is_compute_op")]
-        kinds = [kind if skip else "op" for kind, skip in zip(column("layer_type"), pseudo, strict=True)]
+        kinds = roles_of(self.tables.ops)
+        pseudo = [kind != "op" for kind in kinds]
         times = [None if skip else number_of(time) for time, skip in zip(column("func_duration"), pseudo, strict=True)]
         flops = [None if skip else number_of(work) for work, skip in zip(column("flops_forward"), pseudo, strict=True)]
         arguments = zip(column("args_summary"), column("kwargs_summary"), pseudo, strict=True)

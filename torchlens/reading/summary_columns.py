@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from projections import CaptureTables
+from projections.roles import role_of
 from projections.summing import ADDITIVE, Amounts, Level, Part, Sums, shapes_at
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 
@@ -271,7 +272,7 @@ def op_facts(tables: CaptureTables, part: Part) -> dict[str, Any]:
     return {
         "name": value("layer_label" if several else "label", first),
         "label": value("label", first),
-        "kind": "buffer" if value("is_buffer", first) else "op",
+        "kind": role_of(ops, first),
         "parent": tables.module_calls.value("address", call) if 0 <= call < len(tables.module_calls) else None,
         "class_name": None,
         "func_name": value("func_name", first),
