@@ -25,6 +25,13 @@ export function button(text: string, does: () => void, options: Options = {}): H
   return made;
 }
 
+/** One of the choices of a select, which gives `value` for it. */
+export function option(text: string, value: string | number): HTMLOptionElement {
+  const made = el("option", {}, text);
+  made.value = String(value);
+  return made;
+}
+
 export function svg(tag: string, attributes: Record<string, string | number>): SVGElement {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));

@@ -2,20 +2,22 @@
 
 import { BYS, type By, Colours, THEMES } from "./colours";
 import type { PageData } from "./data";
-import { button, el } from "./dom";
+import { button, el, option } from "./dom";
+import { keyList } from "./keys";
 import { Model } from "./model";
-import { KEYS, Panel } from "./panel";
+import { Panel } from "./panel";
 import { Scene } from "./scene";
 import { Scrubber } from "./scrubber";
 import { Search } from "./search";
 import { Timeline } from "./timeline";
+import { Told } from "./told";
 import { View } from "./view";
 import "./page.css";
 
 /** Boxes that a page shows at first. */
 const FIRST_SHOWN = 32;
 
-class Page {
+export class Page {
   readonly model: Model;
   readonly timeline: Timeline;
   readonly scene: Scene;
@@ -54,9 +56,7 @@ class Page {
       () => this.view.canvas.focus(),
     );
     this.help = el("dialog", { id: "help" });
-    const keys = el("dl", { class: "keys" });
-    for (const [key, does] of KEYS) keys.append(el("dt", {}, key), el("dd", {}, does));
-    this.help.append(el("h2", {}, "Keys"), keys, button("Close", () => (this.help as HTMLDialogElement).close()));
+    this.help.append(el("h2", {}, "Keys"), keyList(), button("Close", () => (this.help as HTMLDialogElement).close()));
     this.said.setAttribute("aria-live", "polite");
 
     host.replaceChildren(
@@ -101,11 +101,7 @@ class Page {
         })
       : el("span", { class: "status", id: "status" }, data.status);
     const colour = el("select", { id: "by", label: "colour by" });
-    for (const [value, text] of BYS) {
-      const option = el("option", {}, text);
-      option.value = value;
-      colour.append(option);
-    }
+    for (const [value, text] of BYS) colour.append(option(text, value));
     colour.addEventListener("change", () => {
       this.by = colour.value as By;
       this.dress();
@@ -117,15 +113,9 @@ class Page {
       deepest = Math.max(deepest, (this.model.depth[group] ?? 0) + 1);
     }
     for (let level = 1; level <= Math.min(deepest, 12); level++) {
-      const option = el("option", {}, level === deepest ? "everything" : `${level} level${level === 1 ? "" : "s"}`);
-      option.value = String(level);
-      depth.append(option);
+      depth.append(option(level === deepest ? "everything" : `${level} level${level === 1 ? "" : "s"}`, level));
     }
-    if (deepest > 12) {
-      const option = el("option", {}, "everything");
-      option.value = String(deepest);
-      depth.append(option);
-    }
+    if (deepest > 12) depth.append(option("everything", deepest));
     depth.addEventListener("change", () => {
       if (depth.selectedIndex > 0) this.openTo(Number(depth.value));
       depth.selectedIndex = 0;
@@ -144,6 +134,11 @@ class Page {
       button("◐", () => this.turn(), { title: "light or dark", label: "light or dark", id: "theme" }),
       button("?", () => (this.help as HTMLDialogElement).showModal(), { title: "keys", label: "keys", id: "keys" }),
     );
+  }
+
+  /** Events that have happened in what is shown. */
+  get position(): number {
+    return this.scrubber.position;
   }
 
   // -- doings
@@ -357,72 +352,6 @@ class Page {
     if (to === undefined) return;
     this.select(to);
     this.view.show(to);
-  }
-}
-
-/** What is shown, in plain words: for the console, and for tests that click where something is. */
-class Told {
-  constructor(private readonly page: Page) {}
-
-  /** Where something is on the screen: by its label, or that of what holds it. */
-  where(label: string): { x: number; y: number; inSight: boolean } | null {
-    const id = this.page.model.find(label);
-    return id === undefined ? null : (this.page.view.where(id) ?? null);
-  }
-
-  /** What stands for something: its own label, or that of the closed module that holds it. */
-  standsFor(label: string): string | null {
-    const id = this.page.model.find(label);
-    return id === undefined ? null : this.page.model.label(this.page.scene.visible(id));
-  }
-
-  /** Labels of all ops and closed modules that are shown. */
-  shown(): string[] {
-    return this.page.scene.shown.filter((one) => !one.open).map((one) => this.page.model.label(one.id));
-  }
-
-  selected(): string | null {
-    return this.page.selected === undefined ? null : this.page.model.label(this.page.selected);
-  }
-
-  moment(): { position: number; ran: string[]; running: string[]; fired: [number, string][]; gradients: [number, string][]; dotted: string[] } {
-    const { model, timeline } = this.page;
-    const { firings, gradients } = model.data;
-    const position = this.page["scrubber"].position;
-    const ran: string[] = [];
-    for (let op = 0; op < model.numOps; op++) if (timeline.hasRun(op, position)) ran.push(model.label(op));
-    return {
-      position,
-      ran,
-      dotted: ran.filter((label) => timeline.hasGradient(model.find(label)!, position)),
-      running: timeline.running(position).map((call) => model.label(model.numOps + call)),
-      fired: timeline.fired(position).map((row) => [firings.pass[row]!, model.text(firings.node[row])]),
-      gradients: timeline
-        .gradients(position)
-        .map((row) => [gradients.pass[row]!, gradients.op[row]! >= 0 ? model.label(gradients.op[row]!) : model.text(gradients.param[row])]),
-    };
-  }
-
-  get scale(): number {
-    return this.page.view.scale;
-  }
-
-  /** Milliseconds that drawing took, of the last frames. */
-  get frames(): number[] {
-    return this.page.view.frames;
-  }
-
-  /** How many pairs of shown boxes overlap; none should. */
-  overlaps(): number {
-    const boxes = this.page.scene.shown.filter((one) => !one.open).sort((a, b) => a.y - b.y);
-    let found = 0;
-    boxes.forEach((one, at) => {
-      for (let other = at + 1; other < boxes.length && boxes[other]!.y < one.y + one.h - 0.5; other++) {
-        const two = boxes[other]!;
-        if (two.x < one.x + one.w - 0.5 && one.x < two.x + two.w - 0.5) found++;
-      }
-    });
-    return found;
   }
 }
 

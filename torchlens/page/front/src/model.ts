@@ -1,14 +1,14 @@
 // The trace as a tree of groups and ops with the data flow between them: indices over the columns, made once.
 //
-// Gives  ids. Ops are 0 .. numOps - 1, by row; groups follow. A group is a module call, or a run: a stretch of the
-//        children of a call that has too many to be laid out or looked at side by side.
+// Gives  ids. Ops are 0 .. numOps - 1, by row; groups follow. A group is a module call, or a stretch of
+//        the children of a call that has too many to be laid out or looked at side by side.
 // Rule   Children stand in the order in which they ran, so data flows from a child to later ones.
 
 import type { PageData, Text, Values } from "./data";
 
-/** Children beyond which a group is divided into runs, and how many children a run has. */
+/** Children beyond which a group is divided into stretches, and how many children a stretch has. */
 export const MOST_CHILDREN = 120;
-const IN_RUN = 48;
+const IN_STRETCH = 48;
 
 export class Model {
   readonly numOps: number;
@@ -79,7 +79,7 @@ export class Model {
     this.number();
   }
 
-  /** Put children below their groups, by when they ran, and divide what is too long into runs. */
+  /** Put children below their groups, by when they ran, and divide what is too long into stretches. */
   private nest(): void {
     const { numOps: n, numCalls: m } = this;
     for (let id = 0; id < n + m; id++) this.children.push([]);
@@ -100,17 +100,17 @@ export class Model {
 
   private divided(group: number, children: number[]): number[] {
     if (children.length <= MOST_CHILDREN) return children;
-    const runs: number[] = [];
-    const size = Math.max(IN_RUN, Math.ceil(children.length / Math.ceil(children.length / IN_RUN)));
+    const stretches: number[] = [];
+    const size = Math.max(IN_STRETCH, Math.ceil(children.length / Math.ceil(children.length / IN_STRETCH)));
     for (let at = 0; at < children.length; at += size) {
-      const run = this.parent.length;
+      const stretch = this.parent.length;
       const held = children.slice(at, at + size);
       this.parent.push(group);
       this.children.push(held);
-      for (const child of held) this.parent[child] = run;
-      runs.push(run);
+      for (const child of held) this.parent[child] = stretch;
+      stretches.push(stretch);
     }
-    return this.divided(group, runs);
+    return this.divided(group, stretches);
   }
 
   /** Depths, and the ops of each group as a stretch of one order. */
@@ -153,7 +153,7 @@ export class Model {
     return id >= this.numOps && id < this.numOps + this.numCalls;
   }
 
-  isRun(id: number): boolean {
+  isStretch(id: number): boolean {
     return id >= this.numOps + this.numCalls;
   }
 
@@ -175,7 +175,7 @@ export class Model {
 
   /** What a group is called inside the one that holds it. */
   shortName(id: number): string {
-    if (this.isRun(id)) {
+    if (this.isStretch(id)) {
       const ops = this.opsIn(id);
       const [one, other] = [ops[0], ops[ops.length - 1]];
       return one === undefined ? "nothing" : one === other ? this.label(one) : `${this.label(one)} … ${this.label(other!)}`;
@@ -252,7 +252,8 @@ export class Model {
   }
 }
 
-function pushTo(map: Map<string, number[]>, key: string, value: number): void {
+/** Add to the list that a map has under a key. */
+export function pushTo<K, V>(map: Map<K, V[]>, key: K, value: V): void {
   const list = map.get(key);
   if (list) list.push(value);
   else map.set(key, [value]);

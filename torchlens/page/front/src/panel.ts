@@ -2,6 +2,7 @@
 
 import { button, el, svg } from "./dom";
 import { NOT_KNOWN, bytes, count, flops, seconds, short } from "./format";
+import { keyList } from "./keys";
 import type { Values } from "./data";
 import type { Model } from "./model";
 import { type Happening, Timeline } from "./timeline";
@@ -114,7 +115,7 @@ export class Panel {
 
   private pathOf(id: number): HTMLElement {
     const path = el("div", { class: "path" });
-    for (const group of this.model.path(id).filter((one) => !this.model.isRun(one))) {
+    for (const group of this.model.path(id).filter((one) => !this.model.isStretch(one))) {
       const name = group === this.model.root ? this.model.className(group) || this.model.label(group) : this.model.shortName(group);
       path.append(this.link(group, name), " › ");
     }
@@ -136,7 +137,7 @@ export class Panel {
       data.passes.label.length
         ? section("backward passes", this.list(data.passes.label.map((_, row) => () => this.passLine(row))))
         : null,
-      section("how to look around", ...help()),
+      section("how to look around", keyList()),
     ];
   }
 
@@ -470,25 +471,4 @@ function topBy(n: number, of: (at: number) => number | null, most: number): numb
     .sort((a, b) => b[0] - a[0])
     .slice(0, most)
     .map(([, at]) => at);
-}
-
-export const KEYS: [string, string][] = [
-  ["drag, wheel", "move, zoom"],
-  ["click", "select"],
-  ["double click, Enter", "open or close a module"],
-  ["arrows", "to the op above, below, before, after"],
-  ["Shift + up, down", "to what holds it, into it"],
-  ["/", "search"],
-  ["Esc", "let go"],
-  ["f, + and −", "fit, zoom"],
-  ["o, c", "one level more, one less"],
-  ["Space", "play, pause"],
-  [", and .", "one event back, on"],
-  ["< and >", "to the last, next event that shows"],
-];
-
-function help(): Node[] {
-  const made = el("dl", { class: "keys" });
-  for (const [key, does] of KEYS) made.append(el("dt", {}, key), el("dd", {}, does));
-  return [made];
 }

@@ -2,6 +2,7 @@
 //
 // Rule  An arrangement of a group is kept until something inside opens or closes.
 
+import { LINE_FONT, TITLE_FONT } from "./fonts";
 import { type Edge, type Layout, PIN_IN, PIN_OUT, layoutOf } from "./layout";
 import type { Model } from "./model";
 
@@ -10,8 +11,6 @@ export const HEADER = 26;
 /** Groups deeper than this stay closed: the frames around them would fill the screen, and the stack is finite. */
 const DEEPEST = 200;
 const PAD = 12;
-const LINE_FONT = "11px system-ui, sans-serif";
-const TITLE_FONT = "600 12px system-ui, sans-serif";
 
 export interface Shown {
   id: number;

@@ -1,6 +1,6 @@
 // The bar below: the events of the capture as a line of time, played forwards and backwards.
 
-import { button, el } from "./dom";
+import { button, el, option } from "./dom";
 import { count } from "./format";
 import type { Theme } from "./colours";
 import type { Model } from "./model";
@@ -38,16 +38,11 @@ export class Scrubber {
     });
     const quick = SPEEDS.find((one) => timeline.count / one <= 20) ?? SPEEDS[SPEEDS.length - 1]!;
     for (const one of SPEEDS) {
-      const option = el("option", {}, `${count(one)} events/s`);
-      option.value = String(one);
-      option.selected = one === quick;
-      this.speed.append(option);
+      const made = option(`${count(one)} events/s`, one);
+      made.selected = one === quick;
+      this.speed.append(made);
     }
-    for (const [value, text] of [["1", "forwards"], ["-1", "backwards"]] as const) {
-      const option = el("option", {}, text);
-      option.value = value;
-      this.way.append(option);
-    }
+    this.way.append(option("forwards", 1), option("backwards", -1));
     this.play = button("Play", () => this.toggle(), { id: "play", title: "play, pause (space)" });
     this.following.checked = true;
     const jumps = el("select", { id: "jump", label: "go to" });
@@ -61,11 +56,7 @@ export class Scrubber {
       if (ended !== null && ended !== undefined) places.push([`${model.text(model.data.passes.label[row])}, its end`, ended + 1]);
     });
     places.push(["the end", timeline.count]);
-    for (const [text, position] of places) {
-      const option = el("option", {}, text);
-      option.value = String(position);
-      jumps.append(option);
-    }
+    for (const [text, position] of places) jumps.append(option(text, position));
     jumps.addEventListener("change", () => {
       if (jumps.selectedIndex > 0) this.seek(Number(jumps.value));
       jumps.selectedIndex = 0;

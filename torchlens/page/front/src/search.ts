@@ -1,7 +1,7 @@
 // Search: ops, modules, functions and parameters by parts of their names.
 
 import { el } from "./dom";
-import type { Model } from "./model";
+import { type Model, pushTo } from "./model";
 
 interface Entry {
   text: string;
@@ -57,8 +57,8 @@ export class Search {
     const modules = new Map<string, number[]>();
     const classes = new Map<string, number[]>();
     for (let call = 0; call < model.numCalls; call++) {
-      push(modules, model.text(calls.address[call]), model.numOps + call);
-      push(classes, model.text(calls.class[call]), model.numOps + call);
+      pushTo(modules, model.text(calls.address[call]), model.numOps + call);
+      pushTo(classes, model.text(calls.class[call]), model.numOps + call);
     }
     for (const [address, ids] of modules) add(address, "module", ids);
     for (const [name, ids] of classes) add(name, "class", ids);
@@ -67,7 +67,7 @@ export class Search {
       add(model.label(op), model.text(ops.kind[op]), [op]);
       const at = ops.place[op];
       const place = at === null || at === undefined ? undefined : places[at];
-      if (place?.function) push(functions, place.function, op);
+      if (place?.function) pushTo(functions, place.function, op);
     }
     for (const [name, ids] of functions) add(name, "function", ids);
     for (const [address, ids] of model.opsOfParam) add(address, "parameter", ids);
@@ -159,10 +159,4 @@ export class Search {
     this.list.hidden = true;
     this.field.setAttribute("aria-expanded", "false");
   }
-}
-
-function push(map: Map<string, number[]>, key: string, id: number): void {
-  const ids = map.get(key);
-  if (ids) ids.push(id);
-  else map.set(key, [id]);
 }

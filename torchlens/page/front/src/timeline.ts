@@ -3,7 +3,7 @@
 // Rule  A row exists once the number of its event is below the position; one without an event exists from the start,
 //       except that a firing without one is never shown as fired: the events of its pass are not in the stream.
 
-import type { Model } from "./model";
+import { type Model, pushTo } from "./model";
 import type { Maybe, Text } from "./data";
 
 export type HappeningKind = "op" | "entered" | "left" | "begun" | "ended" | "fired" | "gradient";
@@ -47,9 +47,7 @@ export class Timeline {
     this.gradientAt = sorted(gradients.event);
     firings.op.forEach((op, row) => {
       if (op < 0 || firings.event[row] === null) return;
-      const rows = this.firingsOfOp.get(op);
-      if (rows) rows.push(row);
-      else this.firingsOfOp.set(op, [row]);
+      pushTo(this.firingsOfOp, op, row);
     });
   }
 

@@ -6,7 +6,8 @@
 import { select } from "d3-selection";
 import { type ZoomBehavior, type ZoomTransform, zoom, zoomIdentity, zoomTransform } from "d3-zoom";
 import { type Colours, type Theme, inkOn } from "./colours";
-import type { Model } from "./model";
+import { LINE_FONT, NAME_FONT, TITLE_FONT } from "./fonts";
+import { type Model, pushTo } from "./model";
 import { Overview } from "./overview";
 import { HEADER, type Line, type Scene, type Shown } from "./scene";
 import { Timeline } from "./timeline";
@@ -452,9 +453,7 @@ export class View {
     for (const one of seen) {
       if (one.open) continue;
       const key = (this.isThere(one.id) ? "1" : "0") + (model.isOp(one.id) ? "o" : "g") + this.colour(one.id);
-      const bucket = buckets.get(key);
-      if (bucket) bucket.push(one);
-      else buckets.set(key, [one]);
+      pushTo(buckets, key, one);
     }
     for (const [key, boxes] of buckets) {
       const isOp = key[1] === "o";
@@ -487,12 +486,12 @@ export class View {
         c.fillRect(x + 0.5, y + 0.5, w - 1, HEADER);
         c.fillStyle = this.isRunning(one) ? theme.running : theme.text;
         if (id !== model.root) triangle(c, x + 12, y + HEADER / 2, true);
-        c.font = "600 12px system-ui, sans-serif";
+        c.font = TITLE_FONT;
         const { title, line } = scene.face(id);
         const left = x + (id === model.root ? 10 : GLYPH);
         c.fillText(title, left, y + HEADER / 2 + 1);
         const used = left + c.measureText(title).width + 10;
-        c.font = "11px system-ui, sans-serif";
+        c.font = LINE_FONT;
         if (used + c.measureText(line).width < x + w - 8) {
           c.fillStyle = theme.faint;
           c.fillText(line, used, y + HEADER / 2 + 1);
@@ -508,9 +507,9 @@ export class View {
       if (!isOp) triangle(c, x + 13, y + one.h / 2, false);
       c.textAlign = "center";
       const middle = isOp ? x + w / 2 : x + (w + GLYPH - 6) / 2;
-      c.font = "600 12px system-ui, sans-serif";
+      c.font = TITLE_FONT;
       c.fillText(title, middle, y + one.h / 2 - 7);
-      c.font = "11px system-ui, sans-serif";
+      c.font = LINE_FONT;
       c.fillText(line, middle, y + one.h / 2 + 9);
     }
     c.globalAlpha = 1;
@@ -556,7 +555,7 @@ export class View {
     const { context: c, theme, scene, model } = this;
     const { x, y, k } = this.transform;
     const taken: [number, number, number, number][] = [];
-    c.font = "600 11px system-ui, sans-serif";
+    c.font = NAME_FONT;
     c.textAlign = "left";
     c.textBaseline = "middle";
     const named = seen.filter((one) => k > 0.3 || !model.isOp(one.id)).sort((a, b) => a.depth - b.depth);
