@@ -16,6 +16,7 @@ from torch.autograd.graph import GradientEdge
 import torchlens as tl
 from torchlens import compat
 from torchlens.capture.template import leaves
+from torchlens.testing import Program
 from torchlens.validation.default_loss import weighted
 
 
@@ -23,6 +24,26 @@ def loss_of(trace: tl.Trace) -> Tensor | None:
     """A loss of what a model returned; None where no backward from it reaches an op, as from leaves made on the way."""
     made = [tensor for _, tensor in leaves(trace.output, deep=True) if tensor.requires_grad]
     return None if all(map(compat.is_leaf, made)) else weighted(trace.output)
+
+
+def traced(program: Program, **options: Any) -> tl.Trace | None:
+    """A random program captured, partial where it raises, and gone back through where it has a loss; None where the
+    capture is refused.
+    """
+    model, args, kwargs = program.build()
+    try:
+        trace = tl.trace(model, args, kwargs, **options)
+    except tl.TraceCaptureError as raised:
+        return raised.partial_trace
+    except tl.TorchLensError:
+        return None
+    loss = loss_of(trace)
+    if loss is not None:
+        try:
+            trace.backward(loss)
+        except RuntimeError:
+            pass
+    return trace
 
 
 def places(trace: tl.Trace, given: Any = ()) -> dict[str, Any]:

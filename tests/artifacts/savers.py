@@ -15,7 +15,7 @@ from tests.artifacts.making import load, save, several
 from tests.nursery import Job, Teller
 from torchlens.tlspec import blobs, staging
 
-SYSTEM: Final = frozenset(("posix", "_io", "fcntl", "safetensors._safetensors_rust"))
+SYSTEM: Final = frozenset(("posix", "_io", "fcntl"))
 """Modules in C whose functions may call the system."""
 
 SIZES: Final = (0, 1, 3000, 70_000)

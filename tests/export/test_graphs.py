@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import torchlens as tl
-from tests.differentiating import loss_of
+from tests.differentiating import traced
 from torchlens.errors import CompatibilityError, ConfigurationError
 from torchlens.export.graph import GRAD_FN_COLUMNS, LAYER_COLUMNS, OP_COLUMNS
 from torchlens.export.graph_networkx import flat
@@ -27,29 +27,12 @@ GRAPHS = st.sampled_from(["forward", "backward", "combined"])
 LEVELS = st.sampled_from(["op", "layer"])
 
 
-def traced(program: Program) -> tl.Trace | None:
-    model, args, kwargs = program.build()
-    try:
-        trace = tl.trace(model, args, kwargs, save="none", capture=tl.CaptureOptions(backward_ready=True))
-    except tl.TraceCaptureError as raised:
-        return raised.partial_trace
-    except tl.TorchLensError:
-        return None
-    loss = loss_of(trace)
-    if loss is not None:
-        try:
-            trace.backward(loss)
-        except RuntimeError:
-            pass
-    return trace
-
-
 @settings(max_examples=25)
 @given(program=programs(), graph=GRAPHS, level=LEVELS)
 def test_nodes_and_edges_are_those_of_the_records_in_every_format(
     program: Program, graph: Any, level: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    trace = traced(program)
+    trace = traced(program, save="none", capture=tl.CaptureOptions(backward_ready=True))
     if trace is None:
         return
     if graph != "forward" and not len(trace.autograd.grad_fns):

@@ -6,28 +6,17 @@ artifact on each set of inputs, and compares with what the model gave, bit for b
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file
 
 import torchlens as tl
+from tests.running.comparing import seed_all, tensors_of
 from torchlens.bits import same_bits
-from torchlens.capture.template import leaves
-from torchlens.running import Structure
-
-
-def plain(value: Any) -> Any:
-    if isinstance(value, Structure):
-        return {name: plain(value[name]) for name in value._fields}
-    if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
-    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
 
 
 def put_in(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -44,11 +33,9 @@ def judged(folder: Path, name: str, told: Any) -> str:
     for number, (args, kwargs) in enumerate(told):
         given = load_file(folder / f"{name}.{number}.in.safetensors")
         wanted = load_file(folder / f"{name}.{number}.out.safetensors")
-        torch.manual_seed(number)
-        random.seed(number)
-        np.random.seed(number)  # as the models do
+        seed_all(number)
         result = trace.run(None, put_in(args, given), put_in(kwargs, given))
-        found = [tensor.detach() for _, tensor in leaves(plain(result.output), deep=True)]
+        found = [tensor for _, tensor in tensors_of(result.output)]
         report = result.report
         if report.state_source != "embedded_capture_state":
             return f"took {report.state_source}"

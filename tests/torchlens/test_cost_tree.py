@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
-from tests.differentiating import loss_of
+from tests.differentiating import traced
 from tests.programs import run
 from torchlens.errors import ConfigurationError, LookupRefused, TraceCleanedUpError
 from torchlens.report import CostTree, CostTreeRow, backward_status, cost_tree
@@ -548,17 +548,9 @@ def test_it_is_the_same_in_a_process_that_has_only_the_journal(tmp_path: Path) -
 @settings(max_examples=25)
 @given(program=programs(without=("raises", "wrong_shape")))
 def test_rows_ops_and_tree_agree_whatever_the_program(program: Program) -> None:
-    model, args, kwargs = program.build()
-    try:
-        trace = tl.trace(model, args, kwargs, capture=BOTH, save="none")
-    except (tl.TraceCaptureError, tl.TorchLensError):
+    trace = traced(program, capture=BOTH, save="none")
+    if trace is None or trace.failure is not None:
         return
-    loss = loss_of(trace)
-    if loss is not None:
-        try:
-            trace.backward(loss)
-        except RuntimeError:
-            pass
     tree = cost_tree(trace)
     apart = cost_tree(trace, fold_repeats=False)
     assert tree.partition_total == trace.total_flops_forward == sum(row.self_flops or 0 for row in apart)

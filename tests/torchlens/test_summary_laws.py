@@ -15,7 +15,7 @@ from torch import nn
 
 import torchlens as tl
 from projections.summing import ADDITIVE
-from tests.differentiating import loss_of
+from tests.differentiating import traced
 from torchlens.reading.summary import WIDTH, Summary
 from torchlens.testing import Program, programs
 
@@ -31,23 +31,6 @@ OPTIONS = st.fixed_dictionaries(
         "flop_convention": st.sampled_from(["fma1", "fma2"]),
     },
 )
-
-
-def traced(program: Program) -> tl.Trace | None:
-    model, args, kwargs = program.build()
-    try:
-        trace = tl.trace(model, args, kwargs, capture=BOTH)
-    except tl.TraceCaptureError as raised:
-        return raised.partial_trace
-    except tl.TorchLensError:
-        return None
-    loss = loss_of(trace)
-    if loss is not None:
-        try:
-            trace.backward(loss)
-        except RuntimeError:
-            pass
-    return trace
 
 
 def require_sums(summary: Summary) -> None:
@@ -66,7 +49,7 @@ def require_sums(summary: Summary) -> None:
 def test_rows_and_what_is_hidden_and_what_belongs_to_none_are_the_totals(
     program: Program, options: list[dict[str, Any]], depth: int | str
 ) -> None:
-    trace = traced(program)
+    trace = traced(program, capture=BOTH)
     if trace is None:
         return
     for asked in (*options, {"level": "module", "depth": depth}):
@@ -79,7 +62,7 @@ def test_rows_and_what_is_hidden_and_what_belongs_to_none_are_the_totals(
 @settings(max_examples=15)
 @given(program=programs())
 def test_a_row_within_is_what_it_has_and_what_the_rows_below_have(program: Program) -> None:
-    trace = traced(program)
+    trace = traced(program, capture=BOTH)
     if trace is None:
         return
     for fold in (True, False):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from tests.torchlens.models import refusal
-from tests.viz import zoo
+from tests.viz import drawn_models
 from tests.viz.geometry import Thing, all_texts, things
 from tests.viz.test_drawings import words_of
 from torchlens.errors import CompatibilityError, ConfigurationError, PayloadUnavailableError
@@ -34,16 +34,16 @@ VIEWS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.fixture(scope="module", params=zoo.MODELS, ids=lambda make: make.__name__.lower())
+@pytest.fixture(scope="module", params=drawn_models.MODELS, ids=lambda make: make.__name__.lower())
 def trace(request: pytest.FixtureRequest) -> Iterator[tl.Trace]:
-    made = zoo.traced(request.param)
+    made = drawn_models.traced(request.param)
     yield made
     made.cleanup()
 
 
 @pytest.fixture(scope="module")
 def loop() -> Iterator[tl.Trace]:
-    made = zoo.traced(zoo.Loop)
+    made = drawn_models.traced(drawn_models.Loop)
     yield made
     made.cleanup()
 
@@ -78,7 +78,7 @@ def test_a_text_tells_every_node_once(trace: tl.Trace) -> None:
 
 
 def test_a_stored_capture_is_drawn_as_the_live_one(tmp_path: Path) -> None:
-    live = tl.trace(zoo.mlp(), torch.ones(2, 8), journal=tmp_path / "j")
+    live = tl.trace(drawn_models.mlp(), torch.ones(2, 8), journal=tmp_path / "j")
     source = live.draw().source
     live.cleanup()
     stored = tl.load(tmp_path / "j")
@@ -87,7 +87,7 @@ def test_a_stored_capture_is_drawn_as_the_live_one(tmp_path: Path) -> None:
 
 
 def test_the_call_that_failed_is_red() -> None:
-    trace = zoo.traced(zoo.Failing)
+    trace = drawn_models.traced(drawn_models.Failing)
     drawing = trace.draw()
     failed = [number for number, node in enumerate(drawing.picture.nodes) if node.kind == "failed"]
     assert len(failed) == 1
