@@ -10,7 +10,6 @@ Rule   Bounded: a page has as many rows as it may (``MOST_ROWS``), and its texts
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
 from typing import Any, Final
 
 from projections.bounds import require_writable
@@ -22,11 +21,11 @@ from torchlens import collector
 from torchlens.errors import ConfigurationError
 from torchlens.page.cells import number_of, numbers, rows_of
 from torchlens.page.ending import broken_call, ending, parents_of, stopped_at
+from torchlens.page.facts import NANOSECONDS, facts
 from torchlens.page.places import Places
 from torchlens.page.texts import LONGEST, Texts, too_large
 from torchlens.page.values import Statistics, Values
-from torchlens.printable import amount, cut
-from torchlens.quantities import Bytes, Duration, Flops
+from torchlens.printable import cut
 from torchlens.reading.view import View
 
 __all__ = ["VERSION", "page_data"]
@@ -42,8 +41,6 @@ MOST_TIMES: Final = 500_000
 
 MOST_PARENTS: Final = 1_000_000
 """Uses of ops by ops, before equal ones are told once."""
-
-NANOSECONDS: Final = 1e9
 
 MARKS: Final = {
     "has_saved_payload": "saved",
@@ -119,7 +116,7 @@ class Page:
             "model": cut(fact("model_class_qualname"), LONGEST),
             "status": cut(fact("status"), LONGEST),
             "ending": ending(self.view, self.tables, self.stopped_at if self.broken is None else len(self.tables.ops)),
-            "facts": [[name, cut(text, LONGEST)] for name, text in self.facts() if text],
+            "facts": [[name, cut(text, LONGEST)] for name, text in facts(fact, self.values, self.places) if text],
             "texts": self.texts.listed,
             "calls": calls,
             "ops": ops,
@@ -330,29 +327,6 @@ class Page:
 
     # -- the whole
 
-    def facts(self) -> Iterable[tuple[str, str]]:
-        fact = self.tables.fact
-        unknown = fact("compute_coverage")["unknown"]
-        yield "status", fact("status")
-        yield "ops", f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}"
-        yield "module calls", f"{fact('num_module_calls'):,} of {amount(fact('num_modules'), 'module')}"
-        yield "parameters", f"{fact('num_params'):,}, {Bytes(fact('total_param_memory'))}"
-        yield "activations", f"{Bytes(fact('total_activation_memory'))}, {Bytes(fact('saved_activation_memory'))} kept"
-        untold = f"; of {amount(unknown, 'op')} not known" if unknown else ""
-        yield "work", f"{Flops(fact('total_flops_forward'))}{untold}"
-        forward = fact("forward_duration")
-        calls = f"{Duration(fact('func_calls_duration'))} in torch calls"
-        yield "time", calls if forward is None else f"{calls}, {Duration(forward)} forward with recording"
-        if fact("num_backward_passes"):
-            passes, firings = fact("num_backward_passes"), fact("num_grad_fn_calls")
-            kept = Bytes(fact("saved_gradient_memory"))
-            yield "backward", f"{amount(passes, 'pass')}, {amount(firings, 'firing')}; gradients of {kept} kept"
-        yield "statistics", str(self.values)
-        if self.places.num_left_out:
-            yield "source", f"{amount(self.places.num_left_out, 'place')} without lines"
-        yield "captured", captured(fact("wall_time_ns"))
-        yield "environment", ", ".join(f"{name} {said}" for name, said in fact("environment"))
-
     def times(self) -> list[float | None] | None:
         """Seconds from the first event to each; None for a capture of too many."""
         if self.head > MOST_TIMES:
@@ -364,10 +338,3 @@ class Page:
                 begun = row[1] if begun is None else begun
                 made.append(round((row[1] - begun) / NANOSECONDS, 6))
         return made
-
-
-def captured(wall_time_ns: int) -> str:
-    try:
-        return datetime.fromtimestamp(wall_time_ns / NANOSECONDS, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError, OSError):  # a time that no clock has
-        return ""
