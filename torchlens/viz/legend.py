@@ -1,4 +1,9 @@
-"""The legend: what the colours and lines of a picture mean, of those that are in it."""
+"""The legend: what the colours and lines of a picture mean, of those that are in it.
+
+Reads  the nodes and edges of a ``Picture``.
+Gives  its meanings, in the order in which a legend lists them.
+Rule   a colour or line has one meaning, and stands in a legend only if something in the picture has it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """The renderers by name.
 
-A renderer says which formats it writes and what it lacks here, and makes bytes of a picture and a look. Those that come
-with the package and those of a user stand in one table and are found alike.
+Gives  ``Renderer``, what one has to have, and each that there is, by name.
+Rule   those that come with the package and those of a user stand in one table and are found alike; one of ours
+       that was replaced can come back.
+Not    drawing: a renderer makes bytes of a picture and a look (programs.py, plain_text.py).
 """
 
 from __future__ import annotations
