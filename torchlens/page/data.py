@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from projections.bounds import require_writable
 from projections.call_facts import CallFacts
 from projections.errors import over_events
 from projections.graph import NOWHERE
@@ -96,8 +95,7 @@ class Page:
         if self.room < 0:
             most = max(rows, key=rows.__getitem__)
             raise too_large(f"more than {MOST_ROWS:,} rows, {rows[most]:,} of them {most.replace('_', ' ')}")
-        if view.artifact is None:  # the columns of one are as large as its files
-            require_writable(tables.forward)
+        tables.require_writable()
         self.texts = Texts()
         self.places = Places(view, tables)
         self.values = Values(view, tables, statistics)
@@ -107,7 +105,7 @@ class Page:
     def data(self) -> dict[str, Any]:
         calls = self.calls()
         ops, edges = self.ops(len(calls["label"]))
-        has_diary = self.has_diary()
+        has_diary = self.tables.has_diary
         gradients, passes, firings = self.gradients(has_diary), self.passes(has_diary), self.firings(has_diary)
         fact = self.tables.fact
         return {
@@ -280,10 +278,6 @@ class Page:
         edges["to"] += [row] * len(parents[0])
 
     # -- backward
-
-    def has_diary(self) -> bool:
-        """Whether the events of the backward passes that are told are in the stream."""
-        return self.view.artifact is None
 
     def gradients(self, has_diary: bool) -> dict[str, list[Any]]:
         table = self.tables.gradients
