@@ -121,7 +121,7 @@ class StreamCopy:
         self.target = target.shelf
         self.stream = stream
         self.tally = tally
-        self.lender: Lender | None = source.lenders.get(stream)
+        self.lender: Lender | None = source.lender(stream)
         self.packer: Final = ChunkPacker()
         self.joined: Envelope | None = None  # rows that wait to become a chunk; its body is their packed form
         self.number: StreamId | None = None  # there, from when the header is

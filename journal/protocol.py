@@ -205,6 +205,10 @@ class Journal(Protocol):
         """Ask ``lender`` for the bytes of a stream's reserved payloads when it is copied."""
         ...
 
+    def lender(self, stream: StreamId) -> Lender | None:
+        """Who has the bytes of a stream's reserved payloads; None where nobody has said so."""
+        ...
+
     def copy_to(self, path: str | os.PathLike[str]) -> Copied:
         """Append all streams to the journal at ``path``, which is made if it is missing.
 

@@ -116,6 +116,9 @@ class JournalUser:
     def lend(self, stream: StreamId, lender: Lender) -> None:
         self.lenders[stream] = lender
 
+    def lender(self, stream: StreamId) -> Lender | None:
+        return self.lenders.get(stream)
+
     def unfinished_copies(self) -> list[int]:
         self.check()
         return self.shelf.unfinished_copies()

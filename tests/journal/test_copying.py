@@ -257,7 +257,10 @@ def test_what_was_reserved_is_lent_where_it_can_be(any_journal: Any, tmp_path: P
     writer = any_journal.open_stream(opened())
     assert [writer.reserve(), writer.keep(b"kept"), writer.reserve(), writer.reserve()] == [0, 1, 2, 3]
     writer.append(branch(1))
-    any_journal.lend(writer.stream, Held())
+    assert any_journal.lender(writer.stream) is None
+    held = Held()
+    any_journal.lend(writer.stream, held)
+    assert any_journal.lender(writer.stream) is held
     copied = any_journal.copy_to(tmp_path / "copy")
     assert (copied.payloads, copied.payloads_missing) == (3, 1)
     reading = open_for_reading(tmp_path / "copy")

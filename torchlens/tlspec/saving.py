@@ -232,7 +232,7 @@ def payload_of(view: View, number: int, name: str) -> Any:
     except JournalError as exc:
         if exc.code != "payload_not_stored":
             raise
-    lender = getattr(view.journal, "lenders", {}).get(view.stream)
+    lender = view.journal.lender(view.stream)
     data = None if lender is None else lender.lend(number)
     if data is None:
         raise PayloadUnavailableError(
