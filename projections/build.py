@@ -12,6 +12,7 @@ a moment in the past only the events behind the nearest snapshot are folded agai
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -81,8 +82,8 @@ def versioned(name: str, count: int, makers: Mapping[str, Maker[Context]], conte
     return Table(name, VERSIONS[name], count, makers, context)
 
 
-class CaptureTables:
-    """Everything a user reads of one forward capture, at one head.
+class CaptureTables(ABC):
+    """Everything a user reads of one forward capture, at one head, wherever its columns come from.
 
     Attributes:
         head: Number of events taken into account.
@@ -90,34 +91,32 @@ class CaptureTables:
         orphans: Op rows that are on islands; in no other table.
         capture: One row of facts about the capture as a whole.
         backward_passes, grad_fns, grad_fn_calls, dispatched_ops: What backward passes did.
+        has_diary: Whether the events of its backward passes can be read, and with them each operator that ran.
     """
 
-    def __init__(self, forward: Forward, orphans: Forward) -> None:
-        self.made_of: Final = forward
-        self.head = forward.head
+    ops: Table[Forward]
+    layers: Table[Table[Forward]]
+    modules: Table[Forward]
+    module_calls: Table[Forward]
+    params: Table[Forward]
+    buffers: Table[Forward]
+    orphans: Table[Forward]
+    capture: Table[Forward]
+    backward_passes: Table[Forward]
+    grad_fns: Table[Forward]
+    grad_fn_calls: Table[Forward]
+    dispatched_ops: Table[Forward]
+
+    has_diary: bool
+
+    def __init__(self, head: int) -> None:
+        self.head = head
         self.last_explained: tuple[int, Table[Reasons]] | None = None
-        self.ops = versioned("ops", len(forward), OPS, forward)
-        self.layers = versioned("layers", layer_count(forward), LAYERS, self.ops)
-        self.modules = versioned("modules", len(forward.modules), MODULES, forward)
-        self.module_calls = versioned("module_calls", len(forward.calls), CALLS, forward)
-        self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
-        self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
-        self.orphans = versioned("orphans", len(orphans), OPS, orphans)
-        facts = CAPTURE | PASSES_OF_CAPTURE | EXECUTED_OF_CAPTURE | HEALTH | CHECKPOINTS_OF_CAPTURE
-        self.capture = versioned("capture", 1, facts, forward)
-        autograd = forward.autograd
-        self.backward_passes = versioned("backward_passes", autograd.num_passes, PASSES | EXECUTED_OF_PASSES, forward)
-        self.grad_fns = versioned("grad_fns", len(autograd), GRAD_FNS, forward)
-        self.grad_fn_calls = versioned("grad_fn_calls", autograd.num_fires, GRAD_FN_CALLS | EXECUTED_OF_FIRES, forward)
-        self.dispatched_ops = versioned("dispatched_ops", len(forward.executed), DISPATCHED_OPS, forward)
 
     @property
+    @abstractmethod
     def forward(self) -> Forward:
         """What they are computed from."""
-        return self.made_of
-
-    has_diary = True
-    """Whether the events of its backward passes can be read, and with them each operator that ran."""
 
     @cached_property
     def conditionals(self) -> Table[Forward]:
@@ -137,10 +136,9 @@ class CaptureTables:
             self.last_explained = known = (number, self.explained(number))
         return known[1]
 
+    @abstractmethod
     def explained(self, only: int | None) -> Table[Reasons]:
-        with over_events():
-            reasons = Reasons(self.forward, self.orphans.context, Passed(self.forward, only))
-            return versioned("explanations", len(reasons.absences), EXPLANATIONS, reasons)
+        """Why what has no gradient has none: of all backward passes, or of one, from 0."""
 
     @cached_property
     def gradients(self) -> Table[Forward]:
@@ -180,25 +178,23 @@ class CaptureTables:
         """One fact about the capture as a whole."""
         return self.capture.value(name, 0)
 
+    @abstractmethod
     def require_writable(self) -> None:
         """Refuse to write them all out where that would take room out of all proportion to the events.
 
         Raises:
             JournalError: ``records_too_large``.
         """
-        for table in (self.ops, self.orphans):
-            with over_events():
-                require_writable(table.context)
 
     @property
     def kept(self) -> CaptureTables:
         """The tables of the ops that stay: these."""
         return self
 
-    @cached_property
+    @property
+    @abstractmethod
     def islands(self) -> Islands:
         """The ops that were left out, for questions about everything that ran."""
-        return Islands(self, self.orphans)
 
     @cached_property
     def keys(self) -> Mapping[str, tuple[int, ...]]:
@@ -211,6 +207,57 @@ class CaptureTables:
         """Canonical address of every name of a module, its address included."""
         with over_events():
             return module_aliases(self.forward)
+
+
+class FoldedTables(CaptureTables):
+    """The tables of a capture whose events were folded.
+
+    Args:
+        forward: What they gave.
+        orphans: The same of the ops on islands.
+    """
+
+    has_diary = True
+
+    def __init__(self, forward: Forward, orphans: Forward) -> None:
+        super().__init__(forward.head)
+        self.made_of: Final = forward
+        self.ops = versioned("ops", len(forward), OPS, forward)
+        self.layers = versioned("layers", layer_count(forward), LAYERS, self.ops)
+        self.modules = versioned("modules", len(forward.modules), MODULES, forward)
+        self.module_calls = versioned("module_calls", len(forward.calls), CALLS, forward)
+        self.params = versioned("params", len(forward.words.parameters), PARAMS, forward)
+        self.buffers = versioned("buffers", len(forward.words.buffers), BUFFERS, forward)
+        self.orphans = versioned("orphans", len(orphans), OPS, orphans)
+        facts = CAPTURE | PASSES_OF_CAPTURE | EXECUTED_OF_CAPTURE | HEALTH | CHECKPOINTS_OF_CAPTURE
+        self.capture = versioned("capture", 1, facts, forward)
+        autograd = forward.autograd
+        self.backward_passes = versioned("backward_passes", autograd.num_passes, PASSES | EXECUTED_OF_PASSES, forward)
+        self.grad_fns = versioned("grad_fns", len(autograd), GRAD_FNS, forward)
+        self.grad_fn_calls = versioned("grad_fn_calls", autograd.num_fires, GRAD_FN_CALLS | EXECUTED_OF_FIRES, forward)
+        self.dispatched_ops = versioned("dispatched_ops", len(forward.executed), DISPATCHED_OPS, forward)
+
+    @property
+    def forward(self) -> Forward:
+        return self.made_of
+
+    def explained(self, only: int | None) -> Table[Reasons]:
+        with over_events():
+            reasons = Reasons(self.forward, self.orphans.context, Passed(self.forward, only))
+            return versioned("explanations", len(reasons.absences), EXPLANATIONS, reasons)
+
+    def require_writable(self) -> None:
+        for table in (self.ops, self.orphans):
+            with over_events():
+                require_writable(table.context)
+
+    @property
+    def islands(self) -> Islands:
+        return self.of_islands
+
+    @cached_property
+    def of_islands(self) -> Islands:
+        return Islands(self, self.orphans)
 
 
 class Islands:
@@ -444,4 +491,4 @@ def build(source: Source, head: int, states: Sequence[Any], later: Forward | Non
     )
     for part in (forward, orphans):
         require_bounded(part)
-    return CaptureTables(forward, orphans)
+    return FoldedTables(forward, orphans)

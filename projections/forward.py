@@ -167,7 +167,7 @@ class Forward:
         self.beside = beside
         self.orphaned = orphaned
         self.witnessed = witnessed or Witnessed()
-        self.backward = backward or Backward()
+        self._backward = backward or Backward()
         self.checkpoints = checkpoints or Checkpoints()
         self.later = later
         self.groups: Groups = (
@@ -746,10 +746,17 @@ class Forward:
 
     # -- backward passes
 
+    @property
+    def backward(self) -> Backward:
+        """What backward passes have told."""
+        return self._backward
+
     @cached_property
     def autograd(self) -> Autograd:
         """Autograd's graph, as far as passes told it."""
-        return Autograd(self.source, self.backward, None if self.later is None else self.later.autograd)
+        told = self.backward
+        later = self.later if told.numbers else None  # what there is no node of needs no names from there
+        return Autograd(self.source, told, None if later is None else later.autograd)
 
     @cached_property
     def pairing(self) -> Pairing:

@@ -11,7 +11,6 @@ Not    where the bytes are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, Final, NoReturn
@@ -180,34 +179,34 @@ class StoredReasons:
         return self.places.get((is_param, row))
 
 
-class NoDiary:
-    """Stands for what backward passes told, where their events were not stored."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise diary_not_stored()
-
-    def __len__(self) -> int:
-        raise diary_not_stored()
-
-    def __iter__(self) -> Iterator[Any]:
-        raise diary_not_stored()
-
-    def __getitem__(self, key: Any) -> Any:
-        raise diary_not_stored()
-
-
-OF_THE_DIARY: Final = (
-    *("backward", "autograd", "pairing", "inner_of", "containment", "gradients", "executed", "arrivals"),
-)
-"""What of a ``Forward`` is worked out from the events of backward passes."""
-
-
 def diary_not_stored() -> PayloadUnavailableError:
     return PayloadUnavailableError(
         code="diary_not_stored",
         problem="this needs the events of backward passes, and an artifact holds what followed from them alone",
         remedy="ask the live trace, or capture with journal=, which keeps them, and ask tl.load(journal)",
     )
+
+
+class ForwardWithoutDiary(Forward):
+    """A forward with backward passes behind it of which no event is there: what they told is refused, and with it all
+    that is worked out of that.
+
+    Args:
+        forward: The forward, as its own events tell it.
+    """
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__(
+            *(forward.source, forward.head, forward.words, forward.course, forward.rows, forward.calls, forward.names),
+            *(forward.payloads, forward.transformed, forward.measured, forward.constants, forward.without_row),
+            *(forward.saved, forward.beside),
+            witnessed=forward.witnessed,
+            checkpoints=forward.checkpoints,
+        )
+
+    @property
+    def backward(self) -> NoReturn:
+        raise diary_not_stored()
 
 
 class StoredTables(CaptureTables):
@@ -221,10 +220,9 @@ class StoredTables(CaptureTables):
     has_diary = False
 
     def __init__(self, tables: Mapping[str, PackedTable], projector: Projector) -> None:
+        super().__init__(projector.source.head())
         self.packed: Final = tables
         self.projector: Final = projector
-        self.head = projector.source.head()
-        self.last_explained = None
         for name, packed in tables.items():
             setattr(self, name, StoredTable(packed, StoredReasons(packed) if name == "explanations" else None))
 
@@ -233,24 +231,25 @@ class StoredTables(CaptureTables):
         """The tables of the forward alone, folded from its events."""
         return self.projector.tables()
 
-    @cached_property
-    def without_diary(self) -> Forward:
-        forward = copy(self.folded.forward)
-        if self.backward_passes.count:
-            forward.__dict__.update(dict.fromkeys(OF_THE_DIARY, NoDiary()))
-        return forward
-
     @property
     def forward(self) -> Forward:
         """What the tables of the forward are computed from, folded when first asked for; refuses what would need the
         events of backward passes."""
-        return self.without_diary
+        return self.without_diary if self.backward_passes.count else self.folded.forward
+
+    @cached_property
+    def without_diary(self) -> Forward:
+        return ForwardWithoutDiary(self.folded.forward)
 
     def require_writable(self) -> None:
         """They are as large as they were stored."""
 
-    @cached_property
+    @property
     def islands(self) -> Islands:
+        return self.of_islands
+
+    @cached_property
+    def of_islands(self) -> Islands:
         return Islands(self, self.folded.orphans)
 
     def explained(self, only: int | None) -> Table[Any]:

@@ -158,3 +158,12 @@ def test_an_audit_artifact_keeps_the_records_of_a_backward_and_no_gradient(pair:
     assert audit.check_metadata_invariants()
     pair.live.save(tmp_path / "d.tlspec", include_grads=False)
     assert tl.load(tmp_path / "d.tlspec").ops["relu_1_2:1"].has_saved_activation
+
+
+def test_what_is_worked_out_of_backward_passes_is_refused_and_the_forward_is_there(pair: Pair) -> None:
+    forward, live = pair.loaded.tables.forward, pair.live.tables.forward
+    for name in ("backward", "autograd", "pairing", "inner_of", "containment", "gradients", "executed", "arrivals"):
+        assert getattr(live, name) is not None
+        assert code_of(lambda asked=name: getattr(forward, asked)) == "diary_not_stored"
+    assert forward.labels.op == live.labels.op
+    assert forward.call_labels == live.call_labels
