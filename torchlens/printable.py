@@ -6,7 +6,12 @@ from collections.abc import Collection, Sequence
 
 from projections.wording import amount, cut, printable
 
-__all__ = ["aligned", "amount", "cut", "printable"]
+__all__ = ["aligned", "amount", "cut", "printable", "shapes_text"]
+
+
+def shapes_text(first: Sequence[int] | None, count: int) -> str:
+    """The first of some shapes, ``?`` where it is not known, and how many more there are: ``(2, 3) +1``."""
+    return ("?" if first is None else f"{tuple(first)}") + (f" +{count - 1}" if count > 1 else "")
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:

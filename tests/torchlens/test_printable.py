@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchlens.printable import aligned, amount, cut, printable
+from torchlens.printable import aligned, amount, cut, printable, shapes_text
 
 ROWS = st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(st.text(), min_size=width, max_size=width)))
 
@@ -45,3 +45,9 @@ def test_a_table_reads_from_the_left_and_numbers_from_the_right() -> None:
 
 def test_an_amount_is_one_or_several() -> None:
     assert [amount(1, "pass"), amount(2, "pass"), amount(1024, "op")] == ["1 pass", "2 passes", "1,024 ops"]
+
+
+def test_the_first_of_some_shapes_is_told_and_how_many_more_there_are() -> None:
+    assert shapes_text((2, 3), 1) == "(2, 3)"
+    assert shapes_text((4,), 3) == "(4,) +2"
+    assert shapes_text(None, 2) == "? +1"

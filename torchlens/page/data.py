@@ -24,7 +24,7 @@ from torchlens.page.facts import NANOSECONDS, facts
 from torchlens.page.places import Places
 from torchlens.page.texts import LONGEST, Texts, too_large
 from torchlens.page.values import Statistics, Values
-from torchlens.printable import cut
+from torchlens.printable import cut, shapes_text
 from torchlens.reading.view import View
 
 __all__ = ["VERSION", "page_data"]
@@ -161,10 +161,7 @@ class Page:
         ]
         params = self.tables.modules.column("num_recursive_params")
         shapes = ops.column("shape")
-        returned = [
-            None if not rows else f"{shapes[rows[0]]}" + (f" +{len(rows) - 1}" if len(rows) > 1 else "")
-            for rows in column("output_op_rows")
-        ]
+        returned = [shapes_text(shapes[rows[0]], len(rows)) if rows else None for rows in column("output_op_rows")]
         return {
             "label": self.text(column("call_label")),
             "address": self.text(column("address")),

@@ -13,7 +13,7 @@ from typing import Final
 
 from projections import CaptureTables
 from projections.errors import over_events
-from torchlens.printable import amount, cut
+from torchlens.printable import amount, cut, shapes_text
 from torchlens.quantities import Bytes, Duration, Flops
 from torchlens.reading.calls_made import failure_of
 from torchlens.reading.view import View
@@ -109,8 +109,7 @@ def line(tables: CaptureTables, row: int) -> str:
     returned = value("output_op_rows", row)
     parts = [amount(value("num_ops", row), "op")]
     if returned:
-        more = f" +{len(returned) - 1}" if len(returned) > 1 else ""
-        parts.insert(0, f"{tables.ops.value('shape', returned[0])}{more}")
+        parts.insert(0, shapes_text(tables.ops.value("shape", returned[0]), len(returned)))
     elif not value("is_returned", row):
         parts.insert(0, "did not return")
     if value("forward_duration", row) is not None:

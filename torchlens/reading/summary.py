@@ -22,9 +22,9 @@ from projections.ended import ended
 from projections.errors import over_events
 from projections.summing import ADDITIVE, Amounts, FlopsPerMac, Level, Part, Sums, added, by_module, by_op
 from torchlens.errors import ConfigurationError
-from torchlens.printable import aligned, amount, cut, printable
+from torchlens.printable import aligned, amount, cut, printable, shapes_text
 from torchlens.quantities import Bytes, Duration, Flops, Macs
-from torchlens.reading.summary_columns import COLUMNS, SummaryRow, row_of, shapes_text, typed
+from torchlens.reading.summary_columns import COLUMNS, SummaryRow, row_of, typed
 from torchlens.reading.summary_options import SummaryOptions, chosen_columns
 from torchlens.reading.tabular import frame_of
 
@@ -341,7 +341,7 @@ class Shown:
 
     def shapes(self, row: SummaryRow, name: str, value: Any) -> str:
         if value:
-            return shapes_text(value)
+            return shapes_text(value[0], len(value))
         if value is None or name == "input":
             return ""
         return "no tensor" if row.ended == "returned" else row.ended or ""

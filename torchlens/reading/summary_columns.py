@@ -17,7 +17,7 @@ from projections.roles import role_of
 from projections.summing import ADDITIVE, Amounts, Level, Part, Sums, shapes_at
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 
-__all__ = ["BUNDLES", "COLUMNS", "KINDS", "Column", "SummaryRow", "row_of", "shapes_text", "typed"]
+__all__ = ["BUNDLES", "COLUMNS", "KINDS", "Column", "SummaryRow", "row_of", "typed"]
 
 Unit: TypeAlias = Literal["", "count", "bytes", "FLOPs", "MACs", "seconds", "%"]
 
@@ -285,12 +285,3 @@ def op_facts(tables: CaptureTables, part: Part) -> dict[str, Any]:
         "device": value("device_ref", first),
         "evidence": record[2] if record is not None else None,
     }
-
-
-# As text -----------------------------------------------------------------------------------------------
-
-
-def shapes_text(shapes: tuple[tuple[int, ...] | None, ...]) -> str:
-    """The first shape, and how many more there are."""
-    first = "?" if shapes[0] is None else str(shapes[0])
-    return first if len(shapes) == 1 else f"{first} +{len(shapes) - 1}"
