@@ -114,13 +114,12 @@ class ForwardLook(Look):
         title = short(names_of([str(table.value(self.short, one)) for one in rows[:own]]))
         return Face(kind, title, tuple(filter(None, lines)), passes, own, self.marks(row))
 
-    def question(self, row: int) -> str | None:
+    def question(self, row: int) -> str:
         """What Python asked of it, and the answer where there is one alone."""
-        rows = self.ops((row,))
-        if not rows:
-            return None
-        kind = QUESTIONS.get(self.tables.ops.value("conditional_context_kind", rows[0]), "asked")
-        return f"{kind}: {self.tables.ops.value('bool_value', rows[0])}" if len(rows) == 1 else f"{kind} …"
+        rows = self.op_rows((row,))
+        table = self.tables.ops if self.is_rolled else self.table
+        kind = QUESTIONS.get(table.value("conditional_context_kind", rows[0]), "asked")
+        return f"{kind}: {table.value('bool_value', rows[0])}" if len(rows) == 1 else f"{kind} …"
 
     def shape_line(self, row: int) -> str | None:
         dtype = self.table.value("dtype", row)

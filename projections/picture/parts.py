@@ -32,7 +32,8 @@ Mark: TypeAlias = Literal[
     "checkpointed",
     "made",
 ]
-"""``bool``: Python took its truth; ``halted``: the forward was stopped behind it; ``made``: by a backward pass."""
+"""``bool``: Python took its truth, and a line tells which way; ``halted``: the forward was stopped behind it; ``made``:
+by a backward pass."""
 
 
 @attrs.frozen(kw_only=True)

@@ -168,6 +168,19 @@ def test_a_forward_that_was_stopped_is_marked_where() -> None:
     made.cleanup()
 
 
+def test_an_orphan_whose_truth_was_taken_tells_which() -> None:
+    class Asks(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.zeros(1).cos() > 0:
+                return x + 1
+            return x
+
+    made = tl.trace(Asks(), torch.ones(2), capture=tl.CaptureOptions(keep_orphans=True))
+    asked = [one for one in picture_of(made.tables, orphans=True).nodes if "bool" in one.marks]
+    assert [line for one in asked for line in one.lines if line.startswith("if")] == ["if: True"]
+    made.cleanup()
+
+
 def test_shared_parameters_are_drawn_where_they_mean_something() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:

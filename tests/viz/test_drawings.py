@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 import torchlens as tl
-from projections.picture import Picture
+from projections.picture import Node, Picture
 from tests.torchlens.models import refusal
 from tests.viz.geometry import SVG, all_texts, things
 from tests.viz.hand_made import HOSTILE, chain, hostile, op, small
@@ -25,6 +25,8 @@ from torchlens.viz.look import look_of
 from torchlens.viz.wording import caption_of, cluster_words, edge_word, node_words
 
 PROGRAMS = [name for name, lacks in tl.viz.renderers().items() if lacks is None and name != "text"]
+
+FAILED = frozenset(("failed",))
 
 
 def words_of(picture: Picture) -> Iterator[str]:
@@ -145,8 +147,7 @@ nothing hidden
    | | + x 3
  1 | | | * relu_0_0  (2, 3) float32  <- 5  again after 2
  2 | | o relu_1_1  (2, 3) float32  in place  <- 1 (mask)
- 3 | o relu_2_2  (2, 3) float32  opaque  its truth was taken  <- 2  written by 7
-   |     of 10
+ 3 | o relu_2_2  (2, 3) float32  opaque  <- 2  written by 7  of 10
  4 o relu_3_3  (2, 3) float32  halted here  checkpointed  made by a backward
        pass  made without inputs  reaches no output  <- 10
  5 > the input x 3  a line  another  2 passes
@@ -243,6 +244,13 @@ def test_the_legend_tells_only_what_is_there_and_nothing_where_it_is_not_wanted(
     assert "op, not kept" in told
     assert "input" not in told
     assert "op, not kept" not in all_texts(Drawing(chain(2), Look(legend=False)).render("svg"))
+
+
+def test_what_a_picture_tells_by_itself_is_not_told_twice() -> None:
+    call = Node(key="a", kind="failed", title="matmul", lines=("RuntimeError",), table="", rows=(), marks=FAILED)
+    closed = Node(key="b", kind="module", title="encoder", table="modules", rows=(1,), marks=FAILED)
+    assert node_words(call)[1] == ("RuntimeError",)
+    assert node_words(closed)[1] == ("failed",)  # of which the picture only has the mark
 
 
 def test_a_theme_of_ones_own_is_used() -> None:

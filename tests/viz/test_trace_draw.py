@@ -21,6 +21,7 @@ from tests.viz import drawn_models
 from tests.viz.geometry import Thing, all_texts, things
 from tests.viz.test_drawings import words_of
 from torchlens.errors import CompatibilityError, ConfigurationError, PayloadUnavailableError
+from torchlens.viz.wording import node_words
 
 STEPS = ("next", "next", "back", "first", "next", "next", "last", "first")
 
@@ -93,6 +94,8 @@ def test_the_call_that_failed_is_red() -> None:
     assert len(failed) == 1
     line = next(line for line in drawing.source.split("\n") if line.strip().startswith(f"n{failed[0]} ["))
     assert tl.viz.LIGHT.failed in line
+    words = node_words(drawing.picture.nodes[failed[0]])[1]
+    assert words == drawing.picture.nodes[failed[0]].lines  # the picture tells it, and nobody twice
     trace.cleanup()
 
 

@@ -25,13 +25,13 @@ WORDS: Final[Mapping[Mark, str]] = {
     "halted": "halted here",
     "inplace": "in place",
     "opaque": "opaque",
-    "bool": "its truth was taken",
     "checkpointed": "checkpointed",
     "made": "made by a backward pass",
     "internal_source": "made without inputs",
     "orphan": "reaches no output",
 }
-"""The marks that are words at a node, in the order in which they stand there. ``saved`` and ``grad`` are colours."""
+"""The marks that are words at a node, in the order in which they stand there. ``saved`` and ``grad`` are colours, and
+what Python asked of a ``bool`` is a line of the picture's own."""
 
 
 def bounded(lines: Iterable[str]) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def node_words(node: Node, label: str | None = None) -> tuple[str, tuple[str, ..
     Args:
         label: What a function of the user's gave in place of both, lines apart by line feeds.
     """
-    marks = [word for mark, word in WORDS.items() if mark in node.marks]
+    marks = [word for mark, word in WORDS.items() if mark in node.marks and mark != node.kind]
     if label is not None:
         first, *lines = label[: WIDEST * (MOST_LINES + 1)].split("\n")
         return bounded([first])[0], bounded(lines)
