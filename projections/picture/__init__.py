@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from projections.picture.parts import Cluster, Edge, EdgeKind, Mark, Node, NodeKind, Picture
 from projections.picture.pictures import picture_of
+from projections.picture.request import PictureOptions
 
-__all__ = ["Cluster", "Edge", "EdgeKind", "Mark", "Node", "NodeKind", "Picture", "picture_of"]
+__all__ = ["Cluster", "Edge", "EdgeKind", "Mark", "Node", "NodeKind", "Picture", "PictureOptions", "picture_of"]

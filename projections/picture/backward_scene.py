@@ -54,11 +54,11 @@ class GradFnLook(Look):
         else:
             title = self.title(row)
             op, ops = nodes.value("op_row", row), self.tables.ops
-            if self.request.graph == "backward" and op >= 0:
-                label = "layer_label_short" if self.request.rolled else "label_short"
+            if self.request.options.graph == "backward" and op >= 0:
+                label = "layer_label_short" if self.request.options.rolled else "label_short"
                 lines.append(short(f"of {ops.value(label, op)}"))
             shape, dtype = (ops.value("shape", op), ops.value("dtype", op)) if op >= 0 else (None, None)
-        for line in self.request.node_lines:
+        for line in self.request.options.node_lines:
             if line == "shape":
                 lines.append(shape_text(shape, dtype))
             elif line == "module":
@@ -104,7 +104,7 @@ class BackwardItems:
         self.tables: Final = tables
         self.request: Final = request
         self.nodes: Final = tables.grad_fns
-        self.box_of_call: Final = boxes_of_calls(tables, rolled=request.rolled)
+        self.box_of_call: Final = boxes_of_calls(tables, rolled=request.options.rolled)
         scene.looks["grad_fns"] = GradFnLook(tables, request)
         self.of_node: Final = [-1] * len(self.nodes)
         self.ops: Final = charged_ops(tables)
@@ -121,10 +121,10 @@ class BackwardItems:
         params: Sequence[int] = self.nodes.column("param_row")
         classes: Sequence[str] = self.nodes.column("class_name")
         for row, op in enumerate(self.ops):
-            if params[row] >= 0 and self.request.params == "never":
+            if params[row] >= 0 and self.request.options.params == "never":
                 self.scene.leave_out("grad_fns")
                 continue
-            key: Hashable = (layer[op], classes[row], boxes[row]) if self.request.rolled and op >= 0 else (row,)
+            key: Hashable = (layer[op], classes[row], boxes[row]) if self.request.options.rolled and op >= 0 else (row,)
             groups.setdefault(key, []).append(row)
         for rows in groups.values():
             item = self.scene.add("grad_fns", tuple(rows), boxes[rows[0]])
@@ -159,7 +159,7 @@ class BackwardItems:
         for row, children in enumerate(there):
             for child in children if of_node[row] >= 0 else ():
                 if of_node[child] >= 0:
-                    is_back = self.request.rolled and of_node[child] <= of_node[row]
+                    is_back = self.request.options.rolled and of_node[child] <= of_node[row]
                     self.scene.connect(of_node[row], of_node[child], "recurrent" if is_back else "backward")
 
     def pair(self, of_op: Sequence[int]) -> None:

@@ -34,7 +34,7 @@ def ending(tables: CaptureTables) -> list[str]:
 
 
 def drawn(request: Request, picture: Picture) -> list[str]:
-    word = "grad_fns" if request.graph == "backward" else "ops"
+    word = "grad_fns" if request.options.graph == "backward" else "ops"
     hidden = dict(picture.hidden)
     total = sum([node.ops for node in picture.nodes])
     closed = sum([node.kind == "module" for node in picture.nodes])

@@ -86,7 +86,7 @@ class ForwardLook(Look):
             lines.append(short(names_of([str(table.value("address", one)) for one in rows])))
         elif kind != "op":
             lines.append(short(between([str(table.value("io_role", one) or "") for one in rows])))
-        for line in self.request.node_lines:
+        for line in self.request.options.node_lines:
             if line == "shape":
                 lines.append(self.shape_line(row))
             elif line == "module":
@@ -123,7 +123,7 @@ class ForwardLook(Look):
         return amount_line(table, self.op_rows(rows), line, is_sum=len(rows) > 1)
 
     def lines_of_several(self, rows: Sequence[int]) -> Sequence[str]:
-        lines = [self.amount_line(rows, line) for line in self.request.node_lines if line in AMOUNTS]
+        lines = [self.amount_line(rows, line) for line in self.request.options.node_lines if line in AMOUNTS]
         return [line for line in lines if line is not None]
 
     def marks(self, row: int) -> frozenset[Mark]:

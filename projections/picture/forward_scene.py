@@ -45,19 +45,19 @@ class ForwardItems:
         self.arms: Final[Sequence[Any]] = (
             ops.column("conditional_branch_stack") if tables.fact("is_dynamic_graph") else ()
         )
-        self.box_of_call: Final = boxes_of_calls(tables, rolled=request.rolled)
+        self.box_of_call: Final = boxes_of_calls(tables, rolled=request.options.rolled)
         self.calls: Final[Sequence[int]] = ops.column("call_row")
         self.boxes: Final = [self.box_of_call[call] if call >= 0 else ROOT for call in self.calls]
         self.of_op: Final = [-1] * len(ops)
-        self.table: Final = tables.layers if request.rolled else ops
+        self.table: Final = tables.layers if request.options.rolled else ops
         scene.looks[self.table.name] = ForwardLook(tables, request, self.table)
         scene.looks["params"] = ParamLook(tables)
         self.add_items()
-        if request.rolled:
+        if request.options.rolled:
             self.join_layers()
         else:
             self.join_ops()
-        if request.orphans:
+        if request.options.orphans:
             self.add_orphans()
         if tables.fact("error_type") is not None:
             self.add_failed()
@@ -84,7 +84,7 @@ class ForwardItems:
                     for one in together[row]:
                         self.of_op[one] = item
                 continue
-            if not self.request.rolled:
+            if not self.request.options.rolled:
                 item = scene.add(table, (row,), box)
             elif (layer := self.layer[row]) in of_layer:
                 item = of_layer[layer]
@@ -106,7 +106,7 @@ class ForwardItems:
 
     def named(self, op_rows: Sequence[int]) -> tuple[int, ...]:
         """The rows of the table that items are of."""
-        rows = op_rows if not self.request.rolled else dict.fromkeys([self.layer[row] for row in op_rows])
+        rows = op_rows if not self.request.options.rolled else dict.fromkeys([self.layer[row] for row in op_rows])
         return tuple(rows)
 
     def add_orphans(self) -> None:
@@ -133,14 +133,14 @@ class ForwardItems:
 
     def shown_buffers(self) -> frozenset[int]:
         """Rows of the buffer versions that are items; of a layer all, or none."""
-        asked = self.request.buffers
+        asked = self.request.options.buffers
         versions = [row for row, is_one in enumerate(self.is_buffer) if is_one]
         if not versions or asked == "never":
             return frozenset()
         if asked == "always":
             return frozenset(versions)
         found = frozenset(filter(self.carries_a_value(), versions))
-        if self.request.rolled:
+        if self.request.options.rolled:
             layers = {self.layer[row] for row in found}
             return frozenset([row for row in versions if self.layer[row] in layers])
         return found
@@ -168,7 +168,7 @@ class ForwardItems:
 
     def shown_params(self) -> dict[int, int]:
         """By row of a parameter that is an item, the box that it is in."""
-        asked = self.request.params
+        asked = self.request.options.params
         if asked == "never":
             return {}
         made: dict[int, int] = {}

@@ -1,6 +1,7 @@
 """What a picture is asked for: options that were checked, with what is refused about them.
 
-Gives  ``Request``: made by ``asked`` from the words of a caller.
+Gives  ``PictureOptions``, the words of a caller with what they are by default, and ``Request``, made of them by
+       ``asked``.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ Line: TypeAlias = Literal["shape", "module", "params", "flops", "time", "memory"
 
 MODES: Final[tuple[Mode, ...]] = ("none", "auto", "max")
 
-LINES: Final[tuple[Line, ...]] = ("shape", "module")
-"""The lines that nodes have by default."""
-
 SMALL: Final = 30
 """Ops or autograd nodes up to which nothing is folded unless that is asked for: with what stands beside them, inputs,
 parameters and buffers, so many fit into ``MOST_NODES``, and folding them would hide what there is room for."""
@@ -34,59 +32,86 @@ MOST_NODES: Final = 40
 and sixty took three."""
 
 
+def as_lines(given: Any) -> Any:
+    """Some lines as a tuple, and anything else as if it were one, to be refused."""
+    is_several = isinstance(given, list | tuple)
+    lines: list[Any] = [*given] if is_several else [given]
+    return tuple(lines)
+
+
 @attrs.frozen(kw_only=True)
-class Request:
-    """Options of a picture; ``picture_of`` says what they mean.
+class PictureOptions:
+    """What a picture is to show, as it was asked for; ``picture_of`` checks it.
 
     Attributes:
-        collapse: A mode; a depth as int; a part as float; or the module calls that are drawn closed.
+        graph: ``forward``; ``backward``, the autograd nodes that backward passes met; ``combined``, both, each op
+            joined with its own.
+        rolled: Draw each layer once, with its passes, and each module once; else every op and every call.
+        collapse: Which modules are drawn closed, as one node: ``none``; ``max``, all that the root calls; a depth, all
+            that have so many calls around them, the root's counted; a part, from 0.0 (none) to 1.0 (as ``max``);
+            addresses of modules or labels of their calls; ``auto``, so that there are ``most_nodes`` or a few more.
+        fold_repeats: Draw equal siblings as one, ``x N``, where that tells the truth, and inputs or outputs that differ
+            in a number; None does so where there are more than 30 ops, unless ``collapse="none"``.
+        buffers: Versions of buffers to draw: ``never``, ``always``, or those that carry a value between ops.
+        params: Parameters to draw: ``never``, ``always``, or those that several modules take. In a backward, where they
+            are what gathers a gradient, all are meaningful.
+        node_lines: What nodes tell under their title, in this order: ``shape``, ``module``, ``params``, ``flops``,
+            ``time``, ``memory``.
+        most_nodes: Of ``auto``.
+        orphans: Draw ops that neither an input nor an output reaches, where the records have them.
     """
 
-    graph: GraphKind
-    rolled: bool
+    graph: GraphKind = "forward"
+    rolled: bool = False
+    collapse: Collapse = "auto"
+    fold_repeats: bool | None = None
+    buffers: Showing = "meaningful"
+    params: Showing = "meaningful"
+    node_lines: Sequence[Line] = attrs.field(default=("shape", "module"), converter=as_lines)
+    most_nodes: int = MOST_NODES
+    orphans: bool = False
+
+
+USUAL: Final = PictureOptions()
+"""What a picture shows where nothing else is asked for."""
+
+
+@attrs.frozen
+class Request:
+    """Options that were checked, and what they mean for these records.
+
+    Attributes:
+        options: The options.
+        collapse: A mode; a depth as int; a part as float; or the module calls that are drawn closed.
+        fold_repeats: Whether equal siblings are drawn as one.
+    """
+
+    options: PictureOptions
     collapse: Mode | int | float | frozenset[int]
     fold_repeats: bool
-    buffers: Showing
-    params: Showing
-    node_lines: tuple[Line, ...]
-    most_nodes: int
-    orphans: bool
 
 
-def asked(
-    tables: CaptureTables,
-    *,
-    graph: Any,
-    rolled: Any,
-    collapse: Any,
-    fold_repeats: Any,
-    buffers: Any,
-    params: Any,
-    node_lines: Any,
-    most_nodes: Any,
-    orphans: Any,
-) -> Request:
+def asked(tables: CaptureTables, options: PictureOptions) -> Request:
     """The options as a request; here they are whatever somebody gave.
 
     Raises:
         ConfigurationError: for what is no value of an option.
         PayloadUnavailableError: ``backward_graph_unavailable``.
     """
+    graph, folds, most_nodes = options.graph, options.fold_repeats, options.most_nodes
     require_one_of("visualization_mode_invalid", "graph", graph, get_args(GraphKind))
-    for name, value in (("rolled", rolled), ("orphans", orphans)):
-        if type(value) is not bool:
-            raise no_option(name, value, "give True or False")
-    if fold_repeats is not None and type(fold_repeats) is not bool:
+    for name in ("rolled", "orphans"):
+        if type(getattr(options, name)) is not bool:
+            raise no_option(name, getattr(options, name), "give True or False")
+    if folds is not None and type(folds) is not bool:
         raise ConfigurationError(
             code="fold_repeats_invalid",
-            problem=f"fold_repeats is {fold_repeats!r}",
+            problem=f"fold_repeats is {folds!r}",
             remedy='give True or False; None folds what is large unless collapse="none"',
         )
-    require_one_of("buffer_visibility_invalid", "buffers", buffers, get_args(Showing))
-    require_one_of("buffer_visibility_invalid", "params", params, get_args(Showing))
-    is_several = isinstance(node_lines, list | tuple)
-    lines: list[Any] = [*node_lines] if is_several else [node_lines]
-    for line in lines:
+    require_one_of("buffer_visibility_invalid", "buffers", options.buffers, get_args(Showing))
+    require_one_of("buffer_visibility_invalid", "params", options.params, get_args(Showing))
+    for line in options.node_lines:
         require_one_of("visualization_node_style_invalid", "node_lines", line, get_args(Line))
     if type(most_nodes) is not int or most_nodes < 1:
         raise no_option("most_nodes", most_nodes, "give a whole number from 1 on: nodes that an automatic picture has")
@@ -96,25 +121,15 @@ def asked(
             problem=f"a {graph} picture shows autograd nodes, and no backward pass of this capture was recorded",
             remedy='call trace.backward(loss) first, or draw graph="forward"',
         )
-    how = collapsing(tables, collapse)
-    return Request(
-        graph=graph,
-        rolled=rolled,
-        collapse=how,
-        fold_repeats=how != "none" and is_large(tables, graph, rolled) if fold_repeats is None else fold_repeats,
-        buffers=buffers,
-        params=params,
-        node_lines=tuple(lines),
-        most_nodes=most_nodes,
-        orphans=orphans,
-    )
+    how = collapsing(tables, options.collapse)
+    return Request(options, how, (how != "none" and is_large(tables, options)) if folds is None else folds)
 
 
-def is_large(tables: CaptureTables, graph: GraphKind, rolled: bool) -> bool:
+def is_large(tables: CaptureTables, options: PictureOptions) -> bool:
     """Whether there is enough to draw that one would rather see less of it."""
-    if graph == "backward":
+    if options.graph == "backward":
         return len(tables.grad_fns) > SMALL
-    rows = tables.layers if rolled else tables.ops
+    rows = tables.layers if options.rolled else tables.ops
     return len(rows) > SMALL and len(rows) - sum(rows.column("is_buffer")) > SMALL
 
 

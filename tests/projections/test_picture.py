@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from journal.events import Event
 from projections import CaptureTables
 from projections.errors import ConfigurationError, PayloadUnavailableError
-from projections.picture import Node, Picture, picture_of
+from projections.picture import Node, Picture, PictureOptions, picture_of
 from tests.projections.making import two_blocks
 from tests.projections.test_laws import tables_of
 from tests.strategies import capture_streams
@@ -36,7 +36,7 @@ VIEWS = st.fixed_dictionaries(
 
 
 def pictured(tables: CaptureTables, graph: str, view: dict[str, Any]) -> Picture:
-    return picture_of(tables, graph=graph, **view)  # type: ignore[arg-type]
+    return picture_of(tables, PictureOptions(graph=graph, **view))  # type: ignore[arg-type]
 
 
 def graphs_of(tables: CaptureTables) -> list[str]:
@@ -182,7 +182,7 @@ def test_passes_of_a_rolled_picture_add_up(events: list[Event], view: dict[str, 
 @given(events=capture_streams())
 def test_without_collapse_every_op_has_a_node_of_its_own(events: list[Event]) -> None:
     tables = tables_of(events)
-    picture = picture_of(tables, collapse="none", buffers="always")
+    picture = picture_of(tables, PictureOptions(collapse="none", buffers="always"))
     assert sorted(row for node in picture.nodes if node.table == "ops" for row in node.rows) == list(
         range(len(tables.ops))
     )
@@ -195,10 +195,12 @@ def test_without_collapse_every_op_has_a_node_of_its_own(events: list[Event]) ->
 def test_a_larger_part_never_shows_more(events: list[Event], parts: tuple[float, float], rolled: bool) -> None:
     tables = tables_of(events)
     small, large = sorted(parts)
-    counts = [len(picture_of(tables, collapse=part, rolled=rolled).nodes) for part in (0.0, small, large, 1.0)]
+    counts = [
+        len(picture_of(tables, PictureOptions(collapse=part, rolled=rolled)).nodes) for part in (0.0, small, large, 1.0)
+    ]
     assert counts == sorted(counts, reverse=True)
-    assert counts[3] == len(picture_of(tables, collapse="max", rolled=rolled).nodes)
-    whole = picture_of(tables, collapse="none", fold_repeats=True, rolled=rolled)
+    assert counts[3] == len(picture_of(tables, PictureOptions(collapse="max", rolled=rolled)).nodes)
+    whole = picture_of(tables, PictureOptions(collapse="none", fold_repeats=True, rolled=rolled))
     assert counts[0] == len(whole.nodes)
 
 
@@ -232,7 +234,7 @@ def test_a_larger_part_never_shows_more(events: list[Event], parts: tuple[float,
 def test_what_is_no_value_of_an_option_is_refused(code: str, options: dict[str, Any]) -> None:
     tables = two_blocks().tables()
     with pytest.raises(ConfigurationError) as refused:
-        picture_of(tables, **options)
+        picture_of(tables, PictureOptions(**options))
     assert refused.value.code == code
     assert refused.value.remedy
 
@@ -246,17 +248,17 @@ def test_a_backward_picture_needs_a_backward_pass() -> None:
 
 def test_an_unknown_address_is_told_what_looks_like_it() -> None:
     with pytest.raises(ConfigurationError) as refused:
-        picture_of(two_blocks().tables(), collapse=["blk.acts"])
+        picture_of(two_blocks().tables(), PictureOptions(collapse=["blk.acts"]))
     assert "'blk.act'" in refused.value.remedy
 
 
 def test_addresses_and_calls_are_drawn_closed() -> None:
     tables = two_blocks().tables()
-    picture = picture_of(tables, collapse=["blk"])
+    picture = picture_of(tables, PictureOptions(collapse=["blk"]))
     assert [(node.title, node.rows) for node in picture.nodes if node.kind == "module"] == [
         ("blk:1", (1,)),
         ("blk:2", (3,)),
     ]
-    picture = picture_of(tables, collapse="blk:2")
+    picture = picture_of(tables, PictureOptions(collapse="blk:2"))
     assert [node.title for node in picture.nodes if node.kind == "module"] == ["blk:2"]
     assert [cluster.title for cluster in picture.clusters] == ["blk:1"]

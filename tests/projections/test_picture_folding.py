@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import CaptureTables
-from projections.picture import Picture, picture_of
+from projections.picture import Picture, PictureOptions, picture_of
 from tests.projections.making import Made
 
 
@@ -140,7 +140,7 @@ def check_truth(tables: CaptureTables, picture: Picture) -> None:
 @given(stacks())
 def test_one_copy_tells_the_truth_for_all(made: Made) -> None:
     tables = made.tables()
-    check_truth(tables, picture_of(tables, collapse="none", fold_repeats=True))
+    check_truth(tables, picture_of(tables, PictureOptions(collapse="none", fold_repeats=True)))
 
 
 def blocks(count: int, *, inside: int = 6, odd: dict[int, Any] | None = None, skip: bool = False) -> Made:
@@ -168,7 +168,7 @@ def folds(picture: Picture) -> list[tuple[str, int]]:
 
 def test_equal_blocks_are_one_with_an_edge_to_the_next() -> None:
     tables = blocks(12).tables()
-    picture = picture_of(tables, collapse="max")
+    picture = picture_of(tables, PictureOptions(collapse="max"))
     (node,) = [node for node in picture.nodes if node.kind == "module"]
     assert (node.title, node.times, node.ops) == ("b0 … b11", 12, 72)
     assert node.lines == ("Block", "(2, 4) float32", "6 ops")
@@ -182,7 +182,7 @@ def test_equal_blocks_are_one_with_an_edge_to_the_next() -> None:
 
 
 def test_what_is_in_an_open_block_stands_for_all() -> None:
-    picture = picture_of(blocks(12).tables(), collapse="auto")
+    picture = picture_of(blocks(12).tables(), PictureOptions(collapse="auto"))
     assert folds(picture) == [("b0 … b11", 12)]
     assert [len(node.rows) for node in picture.nodes] == [1, *[12] * 6, 1]
     assert [edge.kind for edge in picture.edges].count("repeat") == 1
@@ -190,7 +190,7 @@ def test_what_is_in_an_open_block_stands_for_all() -> None:
 
 def test_a_block_of_another_shape_or_function_stands_apart() -> None:
     for odd in ({"shape": (3, 4)}, {"func": "g"}):
-        picture = picture_of(blocks(9, odd={4: odd}).tables(), collapse="max")
+        picture = picture_of(blocks(9, odd={4: odd}).tables(), PictureOptions(collapse="max"))
         assert [(node.title, node.times) for node in picture.nodes if node.kind == "module"] == [
             ("b0 … b3", 4),
             ("b4", 1),
@@ -199,7 +199,7 @@ def test_a_block_of_another_shape_or_function_stands_apart() -> None:
 
 
 def test_a_block_that_others_read_from_is_not_folded_away() -> None:
-    picture = picture_of(blocks(6, skip=True).tables(), collapse="max")
+    picture = picture_of(blocks(6, skip=True).tables(), PictureOptions(collapse="max"))
     assert [(node.title, node.times) for node in picture.nodes if node.kind == "module"] == [("b0", 1), ("b1 … b5", 5)]
 
 
@@ -209,7 +209,7 @@ def test_a_saved_op_is_not_told_of_its_siblings() -> None:
     tables = made.tables()
     value = tables.ops.value("value", 15)
     made.keep(value, 0)
-    picture = picture_of(made.tables(), collapse="max")
+    picture = picture_of(made.tables(), PictureOptions(collapse="max"))
     assert [node.times for node in picture.nodes if node.kind == "module"] == [2, 1, 2]
 
 
@@ -246,7 +246,7 @@ def test_modules_with_ops_between_them_repeat_as_a_stretch() -> None:
             y = made.op("g", made.op("f", x))
             call.returns(y)
         x = made.op("add", x, y)
-    picture = picture_of(made.returns(x).tables(), fold_repeats=True)
+    picture = picture_of(made.returns(x).tables(), PictureOptions(fold_repeats=True))
     (stretch, inner) = picture.clusters
     assert (stretch.table, stretch.title, stretch.times) == ("", "3 ops", 8)
     assert (inner.title, inner.parent, len(inner.rows)) == ("b0 … b7", 0, 8)
@@ -264,7 +264,8 @@ def test_outputs_that_differ_in_a_number_do_not_keep_blocks_apart() -> None:
             call.returns(x)
     end = made.op("end", x)
     picture = picture_of(
-        made.returns(end, *kept, paths=[("y",), *[("hidden", place) for place in range(5)]]).tables(), collapse="max"
+        made.returns(end, *kept, paths=[("y",), *[("hidden", place) for place in range(5)]]).tables(),
+        PictureOptions(collapse="max"),
     )
     assert [
         (node.title, node.times, node.lines[:1]) for node in picture.nodes if node.kind in ("module", "output")
@@ -273,7 +274,7 @@ def test_outputs_that_differ_in_a_number_do_not_keep_blocks_apart() -> None:
         ("output_1", 1, ("output.y",)),
         ("output_2 … output_6", 5, ("output.hidden.0…4",)),
     ]
-    whole = picture_of(made.tables(), collapse="none")
+    whole = picture_of(made.tables(), PictureOptions(collapse="none"))
     assert sum(node.kind == "output" for node in whole.nodes) == 6
 
 
@@ -287,7 +288,7 @@ def test_a_long_row_of_ops_is_readable() -> None:
     assert (stretch.times, len(picture.nodes)) == (1500, 4)
     assert sum(node.ops for node in picture.nodes) == 3000
 
-    picture = picture_of(made.tables(), fold_repeats=False)
+    picture = picture_of(made.tables(), PictureOptions(fold_repeats=False))
     assert 10 < len(picture.nodes) <= 60
     assert sum(len(node.rows) for node in picture.nodes) == 3002
     assert {node.kind for node in picture.nodes} == {"input", "ops", "output"}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
-from projections.picture import Picture, picture_of
+from projections.picture import Picture, PictureOptions, picture_of
 from tests.projections.making import Made
 from torchlens.testing import Program, programs
 
@@ -58,7 +58,7 @@ def test_a_loop_is_drawn_pass_by_pass_or_rolled(trace: tl.Trace) -> None:
     picture = picture_of(trace.tables)
     assert ("tanh_1:1", "linear_1:2", "forward", None) in edges(picture)
     assert node(picture, "linear_1:2").lines == ("(2, 4) float32", "@ step:2")
-    rolled = picture_of(trace.tables, rolled=True)
+    rolled = picture_of(trace.tables, PictureOptions(rolled=True))
     assert node(rolled, "linear_1").passes == 3
     assert {
         ("input_1", "linear_1", "forward", "to pass 1"),
@@ -81,7 +81,7 @@ def test_a_buffer_that_carries_a_value_is_drawn(trace: tl.Trace) -> None:
     assert {("mean_1", buffer.title, "buffer_write", None), (buffer.title, "add_1", "forward", None)} <= edges(
         picture_of(trace.tables)
     )
-    assert not [one for one in picture_of(trace.tables, buffers="never").nodes if one.kind == "buffer"]
+    assert not [one for one in picture_of(trace.tables, PictureOptions(buffers="never")).nodes if one.kind == "buffer"]
 
 
 def test_what_ran_in_a_checkpoint_is_marked(trace: tl.Trace) -> None:
@@ -94,23 +94,30 @@ def test_running_statistics_are_no_state(trace: tl.Trace) -> None:
     picture = picture_of(made.tables)
     assert not [one for one in picture.nodes if one.kind == "buffer"]
     assert picture.caption == ("not drawn: 6 buffers",)
-    assert len([one for one in picture_of(made.tables, buffers="always").nodes if one.kind == "buffer"]) == 6
+    assert (
+        len([one for one in picture_of(made.tables, PictureOptions(buffers="always")).nodes if one.kind == "buffer"])
+        == 6
+    )
     made.cleanup()
 
 
 def test_a_backward_is_drawn_with_what_gathers_gradients(trace: tl.Trace) -> None:
-    picture = picture_of(trace.tables, graph="backward")
+    picture = picture_of(trace.tables, PictureOptions(graph="backward"))
     titles = {one.title: one for one in picture.nodes}
     assert titles["step.weight"].kind == "param"
     assert titles["tanh_back_1"].lines == ("of tanh_1:3", "(2, 4) float32")
     assert {edge.kind for edge in picture.edges} == {"backward"}
-    assert not [one for one in picture_of(trace.tables, graph="backward", params="never").nodes if one.kind == "param"]
-    rolled = picture_of(trace.tables, graph="backward", rolled=True)
+    assert not [
+        one
+        for one in picture_of(trace.tables, PictureOptions(graph="backward", params="never")).nodes
+        if one.kind == "param"
+    ]
+    rolled = picture_of(trace.tables, PictureOptions(graph="backward", rolled=True))
     assert node(rolled, "tanh_back_1").passes == 3
 
 
 def test_both_are_drawn_with_ops_and_their_grad_fns_joined(trace: tl.Trace) -> None:
-    picture = picture_of(trace.tables, graph="combined")
+    picture = picture_of(trace.tables, PictureOptions(graph="combined"))
     pairs = {(source, target) for source, target, kind, _ in edges(picture) if kind == "pair"}
     assert ("tanh_1:3", "tanh_back_1") in pairs
     ops = {op for op, _ in pairs}
@@ -119,9 +126,9 @@ def test_both_are_drawn_with_ops_and_their_grad_fns_joined(trace: tl.Trace) -> N
 
 
 def test_lines_are_what_was_asked_for(trace: tl.Trace) -> None:
-    lines = node(picture_of(trace.tables, node_lines=["params", "flops", "memory"]), "linear_1:1").lines
+    lines = node(picture_of(trace.tables, PictureOptions(node_lines=["params", "flops", "memory"])), "linear_1:1").lines
     assert lines == ("weight (4, 4), bias (4,)", "72 FLOPs", "32 B")
-    assert picture_of(trace.tables, node_lines=[]).nodes[1].lines == ()
+    assert picture_of(trace.tables, PictureOptions(node_lines=[])).nodes[1].lines == ()
 
 
 class Failing(nn.Module):
@@ -145,7 +152,7 @@ def test_a_call_that_raised_is_drawn_with_its_operands() -> None:
     assert picture.clusters[failed.cluster].title == "inner"
     assert ("relu_1", "linear", "forward", None) in edges(picture)
     assert picture.caption[0].startswith("failed: RuntimeError: mat1 and mat2")
-    (closed,) = [one for one in picture_of(tables, collapse="max").nodes if one.kind == "module"]
+    (closed,) = [one for one in picture_of(tables, PictureOptions(collapse="max")).nodes if one.kind == "module"]
     assert "failed" in closed.marks
 
 
@@ -176,7 +183,7 @@ def test_an_orphan_whose_truth_was_taken_tells_which() -> None:
             return x
 
     made = tl.trace(Asks(), torch.ones(2), capture=tl.CaptureOptions(keep_orphans=True))
-    asked = [one for one in picture_of(made.tables, orphans=True).nodes if "bool" in one.marks]
+    asked = [one for one in picture_of(made.tables, PictureOptions(orphans=True)).nodes if "bool" in one.marks]
     assert [line for one in asked for line in one.lines if line.startswith("if")] == ["if: True"]
     made.cleanup()
 
@@ -197,7 +204,7 @@ def test_shared_parameters_are_drawn_where_they_mean_something() -> None:
     assert {("embed.weight", "embedding_1", "forward", None), ("embed.weight", "linear_1", "forward", None)} <= edges(
         picture
     )
-    assert not [one for one in picture_of(made.tables, params="never").nodes if one.kind == "param"]
+    assert not [one for one in picture_of(made.tables, PictureOptions(params="never")).nodes if one.kind == "param"]
     made.cleanup()
 
 
@@ -211,10 +218,10 @@ def test_a_picture_is_the_same_live_and_reopened(tmp_path_factory: pytest.TempPa
     except tl.TraceCaptureError as raised:
         live = raised.partial_trace
     views: list[dict[str, Any]] = [{}, {"rolled": True}, {"collapse": "none", "buffers": "always", "params": "always"}]
-    pictures = [picture_of(live.tables, **view) for view in views]
+    pictures = [picture_of(live.tables, PictureOptions(**view)) for view in views]
     live.cleanup()
     stored = tl.load(path)
-    assert [picture_of(stored.tables, **view) for view in views] == pictures
+    assert [picture_of(stored.tables, PictureOptions(**view)) for view in views] == pictures
 
 
 def test_the_work_for_a_large_picture_does_not_grow_faster_than_the_capture() -> None:
@@ -236,10 +243,9 @@ def test_the_work_for_a_large_picture_does_not_grow_faster_than_the_capture() ->
                         block.returns(x)
                 stage.returns(x)
         tables = made.returns(x).tables()
-        assert len(picture_of(tables, collapse="max").nodes) == 3
-        options: dict[str, Any] = dict.fromkeys(("rolled", "orphans"), False)
-        options |= {"graph": "forward", "collapse": "auto", "fold_repeats": None, "node_lines": (), "most_nodes": 60}
-        scene = scene_of(tables, asked(tables, buffers="never", params="never", **options))
+        assert len(picture_of(tables, PictureOptions(collapse="max")).nodes) == 3
+        options = PictureOptions(buffers="never", params="never", node_lines=(), most_nodes=60)
+        scene = scene_of(tables, asked(tables, options))
         repeats = Repeats(scene, Tree(scene))
         return repeats.looked_at
 

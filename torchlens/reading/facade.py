@@ -21,8 +21,8 @@ from projections import CaptureTables, Moment, Selector, fingerprint, invariants
 from projections.ended import ended
 from projections.errors import over_events
 from projections.masks import Choice
-from projections.picture import picture_of
-from projections.picture.request import LINES, MOST_NODES, Collapse, GraphKind, Line, Showing
+from projections.picture import PictureOptions, picture_of
+from projections.picture.request import USUAL, Collapse, GraphKind, Line, Showing
 from projections.queries import resolve
 from projections.selector import label
 from projections.vocabulary import ROOT
@@ -998,15 +998,15 @@ class Trace(View):
     def draw(
         self,
         *,
-        graph: GraphKind = "forward",
-        rolled: bool = False,
-        collapse: Collapse = "auto",
-        fold_repeats: bool | None = None,
-        buffers: Showing = "meaningful",
-        params: Showing = "meaningful",
-        node_lines: Sequence[Line] = LINES,
-        most_nodes: int = MOST_NODES,
-        orphans: bool = False,
+        graph: GraphKind = USUAL.graph,
+        rolled: bool = USUAL.rolled,
+        collapse: Collapse = USUAL.collapse,
+        fold_repeats: bool | None = USUAL.fold_repeats,
+        buffers: Showing = USUAL.buffers,
+        params: Showing = USUAL.params,
+        node_lines: Sequence[Line] = USUAL.node_lines,
+        most_nodes: int = USUAL.most_nodes,
+        orphans: bool = USUAL.orphans,
         direction: Direction = "bottomup",
         theme: str | Theme = "light",
         layout: Layout = "auto",
@@ -1052,8 +1052,7 @@ class Trace(View):
         from torchlens.viz.asking import drawn  # for cost
 
         self.require_open()
-        picture = picture_of(
-            self.tables,
+        options = PictureOptions(
             graph=graph,
             rolled=rolled,
             collapse=collapse,
@@ -1064,6 +1063,7 @@ class Trace(View):
             most_nodes=most_nodes,
             orphans=orphans,
         )
+        picture = picture_of(self.tables, options)
         return drawn(
             self,
             picture,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from projections.picture import picture_of
+from projections.picture import PictureOptions, picture_of
 from torchlens.errors import CompatibilityError, ConfigurationError
 from torchlens.json_in_html import json_in_html
 from torchlens.printable import cut
@@ -58,7 +58,7 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
         GraphvizUnavailableError, RenderingError: where no SVG can be made.
     """
     rows = passes_of(trace, site)
-    picture = picture_of(trace.tables, fold_repeats=False)
+    picture = picture_of(trace.tables, PictureOptions(fold_repeats=False))
     look: dict[str, Any] = {"layout": "auto", "legend": True, "node_label": None, "highlight": None}
     drawing = drawn(trace, picture, direction=direction, theme=theme, renderer=renderer, **look)
     at = positions(picture)
