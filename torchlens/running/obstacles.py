@@ -43,8 +43,6 @@ CAUSES: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What each cause means; docs/running.md lists them."""
 
-RUNNABLE_LEVELS: Final = ("runnable", "executable_with_callables")
-
 MOST: Final = 64
 """Most places told."""
 
@@ -82,7 +80,7 @@ def refusal(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
 def found_in(view: View, program: Program) -> list[Diagnostic]:
     if not view.has_option("replayable"):
         return [Diagnostic("not_replayable", CAUSES["not_replayable"], None, None)]
-    if view.artifact is not None and view.artifact.level not in RUNNABLE_LEVELS:
+    if view.artifact is not None and not view.artifact.keeps("run_constant"):
         problem = f'{CAUSES["artifact_not_runnable"]}: "{view.artifact.level}"'
         return [Diagnostic("artifact_not_runnable", problem, None, None)]
     if program.returned is None or program.started is None or program.witnessed is None:
