@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.programs import ROOT, run
+from torchlens import running
+from torchlens.above import Running
 
 PACKAGES = ("journal", "projections", "torchlens")
 
@@ -158,7 +161,26 @@ def test_the_read_side_reaches_nothing_of_the_write_side() -> None:
 
 def test_neither_side_reaches_what_sees_both() -> None:
     starts = {name for name in MODULES if is_write_side(name) or is_read_side(name)}
-    assert not {name for name in reached(starts) if is_in(name, ("api", "tracing"))}
+    assert not {name for name in reached(starts) if is_in(name, ("api", "running", "tracing"))}
+
+
+def test_artifacts_are_written_and_read_without_what_captures_or_runs() -> None:
+    starts = {name for name in MODULES if is_in(name, ("tlspec",))}
+    assert starts
+    assert not {name for name in reached(starts) if is_write_side(name) or is_in(name, ("running", "tracing"))}
+
+
+def test_running_sees_both_sides_and_is_what_traces_ask_for() -> None:
+    seen = reached({"torchlens.running"})
+    assert any(map(is_write_side, seen))
+    assert any(map(is_read_side, seen))
+    made: Running = running  # held by the type checker
+    for name, asked in vars(Running).items():
+        if not name.startswith("_"):
+            _, *parameters = inspect.signature(asked).parameters.values()
+            assert [(one.name, one.kind) for one in parameters] == [
+                (one.name, one.kind) for one in inspect.signature(getattr(made, name)).parameters.values()
+            ]
 
 
 def test_capture_does_not_know_of_backward_passes() -> None:

@@ -1,13 +1,19 @@
 """What traces hand on to parts of the package that see more than they may, told here when the package is imported.
 
-A trace is read where nothing can be captured, and reading knows nothing of how that is done; running recorded calls
-needs both. So the verb of a trace asks here, and ``torchlens/__init__.py`` says whom.
+Rule  A trace is read where nothing can be captured, and reading knows nothing of how that is done; running recorded
+      calls needs both. So the verb of a trace asks here, and ``torchlens/__init__.py`` says whom.
+Not   how calls are run (``torchlens.running``), nor what a run gives back (``torchlens.reading.run_result``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from torchlens.reading.records import Op
+    from torchlens.reading.run_result import Readiness, RunResult
+    from torchlens.reading.view import View
 
 __all__ = ["Running", "running", "tell_running"]
 
@@ -17,7 +23,7 @@ class Running(Protocol):
 
     def run(
         self,
-        view: Any,
+        view: View,
         model: Any,
         inputs: Any,
         input_kwargs: Mapping[str, Any] | None,
@@ -26,21 +32,21 @@ class Running(Protocol):
         draws: str,
         strict: bool,
         fast: bool,
-    ) -> Any: ...
+    ) -> RunResult: ...
 
-    def make_again(self, view: Any, op: Any, allowed: Any) -> Any: ...
+    def make_again(self, view: View, op: Op, allowed: Sequence[str]) -> tuple[Any, ...]: ...
 
-    def readiness(self, view: Any) -> Any: ...
+    def readiness(self, view: View) -> Readiness: ...
 
-    def require_runnable(self, view: Any) -> None: ...
+    def require_runnable(self, view: View) -> None: ...
 
-    def load_state_dict(self, view: Any, state_dict: Any) -> None: ...
-
-
-_load_running: Callable[[], Any] | None = None
+    def load_state_dict(self, view: View, state_dict: Any) -> None: ...
 
 
-def tell_running(load: Callable[[], Any]) -> None:
+_load_running: Callable[[], Running] | None = None
+
+
+def tell_running(load: Callable[[], Running]) -> None:
     """Say who runs recorded calls; ``load`` imports it when it is asked for."""
     global _load_running  # the package is imported once
     _load_running = load
@@ -49,5 +55,4 @@ def tell_running(load: Callable[[], Any]) -> None:
 def running() -> Running:
     """Who runs recorded calls."""
     assert _load_running is not None  # the package says so as it is imported
-    made: Running = _load_running()
-    return made
+    return _load_running()
