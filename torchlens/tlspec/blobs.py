@@ -33,6 +33,7 @@ from torchlens.tlspec.errors import integrity_refused, load_failed
 from torchlens.tlspec.folder import Folder, read_at
 from torchlens.tlspec.json_text import NotPlain
 from torchlens.tlspec.manifest import StoredFile, StoredKind, StoredPayload
+from torchlens.tlspec.staging import new_file
 
 FOLDER: Final = "payloads"
 
@@ -165,11 +166,8 @@ def write_file(folder: Path, number: int, blobs: Sequence[Blob]) -> tuple[Stored
     """Write one payload file; what the manifest says of it and of each of its payloads."""
     path = f"{FOLDER}/{number:05d}.safetensors"
     (folder / FOLDER).mkdir(exist_ok=True)
-    file = os.open(folder / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
+    with new_file(folder / path) as file:
         return Writing(file, path, blobs).written()
-    finally:
-        os.close(file)
 
 
 class Writing:

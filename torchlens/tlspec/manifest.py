@@ -26,7 +26,7 @@ from torchlens.tlspec.errors import integrity_refused, save_failed
 from torchlens.tlspec.folder import Folder, is_plain, manifest_missing
 from torchlens.tlspec.json_text import NotPlain
 from torchlens.tlspec.levels import LEVELS
-from torchlens.tlspec.staging import MANIFEST
+from torchlens.tlspec.staging import MANIFEST, new_file
 
 FORMAT: Final = "tlspec"
 FORMAT_VERSION: Final = 1
@@ -179,12 +179,8 @@ class Manifest:
             raise save_failed(
                 folder, f"its manifest could not be read again: {exc}", "save less of it, with level= or include_*="
             ) from exc
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(Path(folder) / MANIFEST, flags, 0o644)
-        try:
+        with new_file(Path(folder) / MANIFEST) as file:
             write_all_at(file, data, 0)
-        finally:
-            os.close(file)
 
     @classmethod
     def read(cls, folder: Folder) -> Manifest:

@@ -38,7 +38,7 @@ from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, packed_events
 from torchlens.tlspec.levels import Kept, kept_at
 from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
-from torchlens.tlspec.staging import Staging
+from torchlens.tlspec.staging import Staging, new_file
 from torchlens.tlspec.weights import weights_of
 from torchlens.version import VERSION
 
@@ -90,20 +90,13 @@ def write_artifact(
         written = blobs.write(staging.folder, saved.blobs(strict=strict))
         files = list(written.files)
         for name, data in ((EVENTS, saved.events(written.body_index)), (RECORDS, saved.records())):
-            write_file(staging.folder / name, data)
+            with new_file(staging.folder / name) as file:
+                write_all_at(file, data, 0)
             files.append(StoredFile.of(name, data))
         manifest = saved.manifest(files, written.body_index)
         manifest.write(staging.folder)
         staging.publish()
     return staging.target
-
-
-def write_file(path: os.PathLike[str], data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    try:
-        write_all_at(file, data, 0)
-    finally:
-        os.close(file)
 
 
 def end_of_forward(source: Source) -> int:

@@ -21,8 +21,8 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -252,6 +252,16 @@ def place_of(target: str | os.PathLike[str]) -> Path:
             received_type=type(target).__name__,
         )
     return place
+
+
+@contextmanager
+def new_file(path: str | os.PathLike[str]) -> Generator[int]:
+    """A file of an artifact that is being written: open where nothing was, no link is followed; closed behind."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def staged(target: Path) -> tuple[Path, Lease]:
