@@ -2,6 +2,9 @@
 
 Rule  names, nesting, plain values, shapes, dtypes and devices must be those that were recorded: Python may have
       looked at each of them, and what it did then is the path that is run.
+Note  tensors are counted twice, and both must agree. A capture numbers each tensor once, in the order in which it is
+      found, in the attributes of unknown objects too: so values are bound. Its templates have a hole for every place
+      of a tensor in containers, and see no such attribute: so it is found out that one tensor stood in two places.
 """
 
 from __future__ import annotations

@@ -23,12 +23,13 @@ from torchlens.reading.run_result import StateSource
 from torchlens.reading.view import View
 from torchlens.replay.restoring import laid_out, spot
 from torchlens.running.executing import as_it_lay
+from torchlens.running.obstacles import program_for
 from torchlens.tensors import DTYPE_BY_WORD, DTYPE_WORD
 
 __all__ = ["State", "bound_state", "sources_of", "state_of"]
 
 SPREAD = 0.02
-"""Standard deviation of random parameters."""
+"""Standard deviation of random parameters: as small as is usual, so that what passes many layers stays finite."""
 
 
 class State(NamedTuple):
@@ -192,7 +193,7 @@ def bound_state(view: View, state_dict: Any) -> dict[str, Tensor]:
             received_type=type(state_dict).__name__,
         )
     words = view.tables.forward.words
-    program = program_of_view(view)
+    program = program_for(view)
     transient = {
         step.buffer for step in program.steps if isinstance(step, BufferRead) and step.value in program.constants
     }
@@ -219,12 +220,6 @@ def bound_state(view: View, state_dict: Any) -> dict[str, Tensor]:
         if name in names:
             require_form(name, names[name], tensor)
     return {name: tensor for name, tensor in state_dict.items() if name in names}
-
-
-def program_of_view(view: View) -> Program:
-    from torchlens.running.obstacles import program_for  # for cost: the program is read when it is needed
-
-    return program_for(view)
 
 
 def missing_key(name: str) -> StateBindingError:

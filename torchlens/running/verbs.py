@@ -175,9 +175,9 @@ def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
 
 
 def generator(seed: int | None) -> torch.Generator:
-    """What random parameters are drawn from: of the seed, else of the ambient generator, which it moves."""
+    """What random parameters are drawn from: of the seed, else of that of torch's own, which stays as it is."""
     made = torch.Generator()
-    made.manual_seed(torch.initial_seed() & 0xFFFF_FFFF if seed is None else seed)
+    made.manual_seed(torch.initial_seed() if seed is None else seed)
     return made
 
 
