@@ -429,7 +429,7 @@ class View(ABC):
 
     def weights(self) -> Mapping[str, Any] | None:
         """Parameters and buffers by address: those of the live model, as they are now, or those that the artifact holds
-        which the trace was loaded from. None where they are not here."""
+        which the trace was loaded from, as they were when the capture began. None where they are not here."""
         self.require_open()
         if self.artifact is not None:
             return self.artifact.weights()
