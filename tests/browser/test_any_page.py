@@ -84,6 +84,7 @@ def test_a_page_without_the_events_of_backward_passes_says_so_and_plays_the_forw
     assert page.evaluate("window.torchlens.moment()") == {
         "position": 1,
         "ran": ["relu_0"],
+        "dotted": [],  # the gradient is of an op that has not run
         "running": [],
         "fired": [],
         "gradients": [[0, "relu_1"]],
