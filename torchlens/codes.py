@@ -338,6 +338,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "visualization_format_invalid": "ConfigurationError",
         "visualization_format_unavailable": "RenderingError",
         "visualization_highlight_invalid": "ConfigurationError",
+        "visualization_image_too_large": "RenderingError",
         "visualization_layout_invalid": "ConfigurationError",
         "visualization_legend_invalid": "ConfigurationError",
         "visualization_mode_invalid": "ConfigurationError",

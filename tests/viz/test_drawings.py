@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -380,6 +380,17 @@ def test_pdf_is_refused_where_no_program_here_writes_it(monkeypatch: pytest.Monk
     assert "dot" in caught.value.remedy
 
 
+def test_a_renderer_that_is_recommended_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = programs.where_is
+    for here in ((), ("graphviz-pure",)):
+        monkeypatch.setattr(programs, "where_is", lambda name, here=here: found(name) if name in here else None)
+        with pytest.raises(RenderingError) as caught:
+            Drawing(small(), renderer="text").render("svg")
+        assert caught.value.code == "visualization_format_unavailable"
+        assert ("renderer='graphviz-pure'" in caught.value.remedy) == bool(here)
+        assert "renderer='graphviz'" not in caught.value.remedy
+
+
 def test_text_and_source_need_no_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(programs, "where_is", lambda name: None)
     drawing = Drawing(small())
@@ -465,14 +476,61 @@ def test_what_is_no_renderer_is_refused(act: Callable[[], Any]) -> None:
 # -- programs that fail
 
 
-def test_a_program_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(*args: Any, timeout: float, **others: Any) -> Any:
-        raise subprocess.TimeoutExpired("dot", timeout)
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None]:
+    """Puts a shell script in the place of ``dot``."""
+    if sys.platform == "win32":
+        pytest.skip("there is no shell")
 
-    monkeypatch.setattr(subprocess, "run", late)
-    drawing = Drawing(small(), renderer=PROGRAMS[0])
-    assert refusal(lambda: drawing.render("svg"), RenderingError) == "visualization_renderer_timeout"
-    assert drawing._repr_svg_() is None
+    def put(script: str) -> None:
+        path = tmp_path / "dot"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o700)
+        found = programs.where_is
+        monkeypatch.setattr(programs, "where_is", lambda name: str(path) if name == "dot" else found(name))
+
+    return put
+
+
+def test_a_program_that_does_not_end_is_ended(stand_in: Callable[[str], None]) -> None:
+    stand_in("exec sleep 60")
+    late = Graphviz("dot", seconds=0.1)
+    assert refusal(lambda: late.render(small(), Look(), "svg", dpi=96), RenderingError) == (
+        "visualization_renderer_timeout"
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo hello",
+        "echo '<svg xmlns=\"http://www.w3.org/2000/svg\"><g>'",
+        "echo '<html></html>'",
+        "exec head -c 300000000 /dev/zero",
+        "exec yes",
+        "echo cannot >&2; exit 1",
+        "exit 0",
+    ],
+)
+def test_what_is_no_image_is_refused_and_the_next_program_draws(script: str, stand_in: Callable[[str], None]) -> None:
+    stand_in(script)
+    alone = Drawing(small(), renderer="graphviz")
+    for format in ("svg", "png", "pdf"):
+        assert refusal(lambda format=format: alone.render(format), RenderingError) == "visualization_renderer_failed"  # type: ignore[misc]
+    assert set(alone._repr_mimebundle_()) == {"text/plain"}
+    if "graphviz-pure" in PROGRAMS:
+        assert Drawing(small()).render("svg").startswith(b"<?xml")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_png_too_long_to_be_read_is_refused(program: str) -> None:
+    picture = chain(230)
+    drawing = Drawing(picture, renderer=program)
+    with pytest.raises(RenderingError) as caught:
+        drawing.render("png", dpi=300)
+    assert caught.value.code == "visualization_image_too_large"
+    assert drawing.render("png", dpi=24).startswith(b"\x89PNG")
+    assert refusal(lambda: Drawing(picture).render("png", dpi=300), RenderingError) == "visualization_image_too_large"
 
 
 def test_the_limit_of_time_holds_for_the_program_itself() -> None:

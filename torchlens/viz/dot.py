@@ -196,7 +196,8 @@ class Writer:
         made: dict[str, str] = {"tooltip": quoted(f"{edge.kind}: {amount(edge.count, 'edge')}")}
         word = edge_word(edge)
         if word is not None:
-            made["label"] = f'<<FONT COLOR="{theme.faint}">{markup(word)}</FONT>>'
+            said = f'<FONT COLOR="{theme.faint}">{markup(word)}</FONT>'
+            made["label"] = f'<<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="3"><TR><TD>{said}</TD></TR></TABLE>>'
         match edge.kind:
             case "forward":
                 pass

@@ -33,6 +33,12 @@ __all__ = ["Drawing"]
 WRITTEN: Final = ("dot", "gv", "txt")
 """Formats that a drawing writes by itself."""
 
+BEGINS: Final[Mapping[str, bytes]] = {"svg": b"<", "png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
+"""How a file of a format begins."""
+
+MOST_DOTS: Final = 32_700
+"""Of a side of a PNG. What is longer few programs open, and ``dot`` shrinks it to 32,767 dots without a word."""
+
 PROLOG: Final = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
 """What stands before the element in an SVG file, and has no place in a page."""
 
@@ -97,7 +103,8 @@ class Drawing:
                 ``visualization_dpi_invalid``.
             GraphvizUnavailableError: ``graphviz_unavailable``, where nothing that draws is here.
             RenderingError: ``visualization_format_unavailable``, where the ones that are here do not write it;
-                ``visualization_renderer_failed`` or ``visualization_renderer_timeout``, where all of them fail.
+                ``visualization_renderer_failed`` or ``visualization_renderer_timeout``, where all of them fail;
+                ``visualization_image_too_large``, for a PNG that could not be read.
         """
         if type(dpi) is not int or not 10 <= dpi <= 1200:
             raise ConfigurationError(
@@ -130,7 +137,9 @@ class Drawing:
             if format not in renderer.formats:
                 break
             try:
-                return renderer.render(self.picture, self.look, format, dpi=dpi)
+                return checked(renderer.render(self.picture, self.look, format, dpi=dpi), name, format)
+            except ImageTooLarge:
+                raise  # the next one would make it as large
             except RenderingError as exc:
                 error = error or exc
                 self.failed.add(name)
@@ -207,6 +216,37 @@ def saved(path: str | os.PathLike[str], render: Callable[[], bytes], *, overwrit
     )
 
 
+class ImageTooLarge(RenderingError):
+    """A PNG with more dots than can be read."""
+
+
+def checked(made: object, renderer: str, format: str) -> bytes:
+    """What a renderer made, where it is of the format.
+
+    Raises:
+        RenderingError: ``visualization_renderer_failed``, ``visualization_image_too_large``.
+    """
+    if type(made) is not bytes or not made.lstrip()[:8].startswith(BEGINS.get(format, b"")):
+        raise RenderingError(
+            code="visualization_renderer_failed",
+            problem=f"what {renderer} made is no {format}",
+            remedy="draw with another renderer=",
+            program=renderer,
+        )
+    if format == "png":
+        width, height = int.from_bytes(made[16:20], "big"), int.from_bytes(made[20:24], "big")
+        if max(width, height) >= MOST_DOTS:
+            raise ImageTooLarge(
+                code="visualization_image_too_large",
+                problem=f"as a PNG this would be {width:,} by {height:,} dots, or shrunk until nothing can be read",
+                remedy="save .svg, which is sharp at any size; show less, with collapse= or most_nodes=; or give a "
+                "smaller dpi=",
+                width=width,
+                height=height,
+            )
+    return made
+
+
 def inline(svg: bytes) -> str:
     """The element of an SVG file, as it may stand in a page; it is no wider than there is room."""
     return PROLOG.sub("", svg.decode(), count=1).replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
@@ -224,15 +264,20 @@ def unavailable(problem: str) -> GraphvizUnavailableError:
 
 def not_written(format: str, renderer: str, every: Mapping[str, Any]) -> RenderingError:
     """The refusal of a format that there is, by renderers that do not write it."""
-    others = [name for name, other in RENDERERS.items() if format in other.formats and name != renderer]
+    others = {name: other for name, other in RENDERERS.items() if format in other.formats and name != renderer}
+    here = [name for name, other in others.items() if other.missing() is None]
+    if here:
+        remedy = f"save another format, such as .svg or .txt, or draw with renderer={here[0]!r}"
+    elif format == "pdf":
+        remedy = "install Graphviz (graphviz.org/download), whose dot writes it, or save .svg, which a browser prints"
+    elif others:
+        remedy = f"save .txt or .dot, or have one of these drawn with: {', '.join(others)}; see tl.viz.renderers()"
+    else:
+        remedy = f"save one of {', '.join('.' + one for one in every)}"
     return RenderingError(
         code="visualization_format_unavailable",
         problem=f"{renderer} does not write .{format}",
-        remedy="install Graphviz (graphviz.org/download), whose dot writes it, or save .svg, which a browser prints"
-        if others == ["graphviz"]
-        else f"save another format, such as .svg or .txt, or draw with renderer={others[0]!r}"
-        if others
-        else f"save one of {', '.join('.' + one for one in every)}",
+        remedy=remedy,
         renderer=renderer,
         format=format,
     )

@@ -8,20 +8,25 @@ Note   ``dot`` is the system's Graphviz; ``graphviz-pure`` (https://graphviz-pur
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+from xml.etree import ElementTree
 
 import attrs
 
 from projections.picture.parts import Picture
 from torchlens.errors import RenderingError
 from torchlens.printable import cut
+from torchlens.quantities import Bytes
 from torchlens.viz.dot import dot_of
 from torchlens.viz.look import Look
 from torchlens.viz.svg import polished
@@ -29,6 +34,12 @@ from torchlens.viz.svg import polished
 __all__ = ["Graphviz"]
 
 SECONDS: Final = 60.0
+
+MOST_BYTES: Final = 64 << 20
+"""Of what a program may write; ten thousand nodes are a tenth of it."""
+
+LOOK_AGAIN: Final = 0.05
+"""Seconds between two looks at how much a program wrote."""
 
 MOST_SAID: Final = 300
 """Letters of what a program said that stand in a refusal."""
@@ -68,7 +79,12 @@ class Graphviz:
             RenderingError: ``visualization_renderer_failed``, ``visualization_renderer_timeout``.
         """
         made = self.run(dot_of(picture, look), format, dpi=dpi)
-        return polished(made) if format == "svg" else made
+        if format != "svg":
+            return made
+        try:
+            return polished(made)
+        except (ElementTree.ParseError, ValueError) as exc:
+            raise self.failed(f"what it wrote is no SVG: {exc}") from exc
 
     def run(self, source: str, format: str, *, dpi: int) -> bytes:
         """What the program makes of a source in DOT."""
@@ -77,9 +93,7 @@ class Graphviz:
         if format == "png":
             command.append(f"-Gdpi={dpi}")
         try:
-            done = subprocess.run(  # a program found above, arguments of our own
-                command, input=source.encode(), capture_output=True, timeout=self.seconds, check=False, **quietly()
-            )
+            status, made, said = answer(command, source.encode(), self.seconds)
         except subprocess.TimeoutExpired as exc:
             raise RenderingError(
                 code="visualization_renderer_timeout",
@@ -90,11 +104,11 @@ class Graphviz:
             ) from exc
         except OSError as exc:
             raise self.failed(str(exc)) from exc
-        if done.returncode or not done.stdout:
-            raise self.failed(
-                done.stderr[: 8 * MOST_SAID].decode(errors="replace").strip() or f"exit {done.returncode}"
-            )
-        return done.stdout
+        if len(made) > MOST_BYTES:
+            raise self.failed(f"it writes more than {Bytes(MOST_BYTES)}")
+        if status or not made:
+            raise self.failed(said.decode(errors="replace").strip() or f"exit {status}")
+        return made
 
     def failed(self, said: str) -> RenderingError:
         return RenderingError(
@@ -103,6 +117,38 @@ class Graphviz:
             remedy='draw with another renderer= or layout="rank", or show less, with collapse= or most_nodes=',
             program=self.program,
         )
+
+
+def answer(command: list[str], given: bytes, seconds: float) -> tuple[int, bytes, bytes]:
+    """How a program ended, what it wrote and what it said; of what it wrote, little more than it may.
+
+    Files take what it writes, so that this process holds no more than it may and waits for no pipe.
+
+    Raises:
+        subprocess.TimeoutExpired: it was ended, because it took longer.
+    """
+    deadline = time.monotonic() + seconds
+    with TemporaryFile() as source, TemporaryFile() as made, TemporaryFile() as said:
+        source.write(given)
+        source.seek(0)
+        process = subprocess.Popen(command, stdin=source, stdout=made, stderr=said, **quietly())
+        try:
+            while process.poll() is None and max(size_of(made), size_of(said)) <= MOST_BYTES:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise subprocess.TimeoutExpired(command, seconds)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(min(LOOK_AGAIN, left))
+        finally:
+            process.kill()
+            status = process.wait()
+        made.seek(0)
+        said.seek(0)
+        return status, made.read(MOST_BYTES + 1), said.read(8 * MOST_SAID)
+
+
+def size_of(file: IO[bytes]) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def where_is(program: str) -> str | None:

@@ -27,8 +27,14 @@ ElementTree.register_namespace("xlink", XLINK[1:-1])
 
 
 def polished(svg: bytes) -> bytes:
-    """The same drawing, as browsers show it well."""
+    """The same drawing, as browsers show it well.
+
+    Raises:
+        ParseError, ValueError: it is no SVG.
+    """
     root = ElementTree.fromstring(svg)
+    if root.tag != f"{SVG}svg":
+        raise ValueError(f"its outermost element is {root.tag}")
     whole = root.find(f"{SVG}g")
     if whole is None:
         return svg
@@ -65,9 +71,13 @@ def shapes(group: ElementTree.Element) -> Iterator[ElementTree.Element]:
 def centre(group: ElementTree.Element) -> None:
     """Put the texts of a node around its middle."""
     shape = next(shapes(group), None)
-    if shape is None:
+    xs = (
+        []
+        if shape is None
+        else [float(one) for one in NUMBER.findall(shape.get("d") or shape.get("points") or "")[::2]]
+    )
+    if not xs:
         return
-    xs = [float(number) for number in NUMBER.findall(shape.get("d") or shape.get("points") or "")[::2]]
     middle = f"{(min(xs) + max(xs)) / 2:.2f}"
     for text in group.iter(f"{SVG}text"):
         text.set("text-anchor", "middle")
