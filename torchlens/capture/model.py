@@ -23,7 +23,7 @@ from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import SCRIPTED, Function
 from torchlens.capture.places import described_classes
 from torchlens.capture.recorder import Recorder, parameter_row
-from torchlens.capture.template import path_of
+from torchlens.capture.template import path_of, spelled
 from torchlens.undoing import undo
 
 
@@ -90,7 +90,7 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
             prefix = f"{address}." if address else ""
             for name, child in reversed(children.items()):
                 if child is not None:
-                    stack.append((child, prefix + name, known, inside))
+                    stack.append((child, prefix + spelled(name), known, inside))
     rows: list[Any] = []
     parameters: dict[int, tuple[Tensor, list[str]]] = {}
     buffers: dict[int, tuple[Tensor, list[str]]] = {}
@@ -104,7 +104,7 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
         path = paths.get(kind)
         if path is None:
             path = paths[kind] = path_of(kind)
-        forward, before, backward = compat.hook_names(module)
+        forward, before, backward = (tuple(map(spelled, names)) if names else () for names in compat.hook_names(module))
         rows.append((address, kind.__name__, path, parents[number], module.training, others, forward, before, backward))
         own_parameters, own_buffers = compat.own_parameters(module), compat.own_buffers(module)
         if not own_parameters and not own_buffers:
@@ -116,17 +116,17 @@ def describe(root: nn.Module, *, also_called: str | None = None) -> DescribedMod
                 if parameter is not None:
                     entry = parameters.get(id(parameter))
                     if entry is None:
-                        parameters[id(parameter)] = (parameter, [prefix + name])
+                        parameters[id(parameter)] = (parameter, [prefix + spelled(name)])
                     else:
-                        entry[1].append(prefix + name)
+                        entry[1].append(prefix + spelled(name))
             for name, buffer in own_buffers.items():
                 if buffer is not None:
                     held = buffers.get(id(buffer))
                     if held is None:
-                        buffers[id(buffer)] = (buffer, [prefix + name])
+                        buffers[id(buffer)] = (buffer, [prefix + spelled(name)])
                         places.append((number, name))
                     else:
-                        held[1].append(prefix + name)
+                        held[1].append(prefix + spelled(name))
     return DescribedModel(
         modules=modules,
         parameters=[tensor for tensor, _ in parameters.values()],
@@ -164,7 +164,7 @@ def address_of(root: nn.Module, name: str) -> str | None:
             seen.add(id(module))
             for part, child in reversed(compat.own_children(module).items()):
                 if child is not None:
-                    stack.append((child, f"{address}.{part}" if address else part))
+                    stack.append((child, f"{address}.{spelled(part)}" if address else spelled(part)))
     return None
 
 

@@ -132,7 +132,12 @@ _SIMPLE: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def path_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return spelled(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def spelled(name: str) -> str:
+    """A name with halves of surrogate pairs spelled out, which UTF-8 does not have, as in every text of an event."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def callable_path(value: Any) -> str:
