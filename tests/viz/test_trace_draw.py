@@ -152,7 +152,7 @@ def test_an_animation_beyond_what_a_browser_opens_is_refused(loop: tl.Trace, mon
     assert refusal(lambda: loop.animate("tanh_1_4"), CompatibilityError) == "animation_too_large"
 
 
-@pytest.mark.parametrize("site", [tl.func("linear"), "cell", "cell.weight", [], ["tanh_1_4", "add_1_3"]])
+@pytest.mark.parametrize("site", [tl.func("linear"), "cell", "cell.weight", [], 5, None, ["tanh_1_4", "add_1_3"]])
 def test_what_is_not_one_layer_is_not_animated(loop: tl.Trace, site: Any) -> None:
     assert refusal(lambda: loop.animate(site), ConfigurationError) == "animation_site_invalid"
 

@@ -80,7 +80,13 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
 def passes_of(trace: View, site: Any) -> Sequence[int]:
     """The op rows of the layer that something names, by pass."""
     layers: set[int] = set()
-    for table, row in named_by(trace, site):
+    try:
+        named = list(named_by(trace, site))
+    except ConfigurationError as exc:
+        if exc.code != "visualization_highlight_invalid":
+            raise
+        raise no_site(site, f"it is {type(site).__name__}, which names nothing of this trace") from exc
+    for table, row in named:
         if table == "layers":
             layers.add(row)
         elif table == "ops":

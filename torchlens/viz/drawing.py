@@ -138,9 +138,9 @@ class Drawing:
                 break
             try:
                 return checked(renderer.render(self.picture, self.look, format, dpi=dpi), name, format)
-            except ImageTooLarge:
-                raise  # the next one would make it as large
             except RenderingError as exc:
+                if exc.code == "visualization_image_too_large":
+                    raise  # the next one would make it as large
                 error = error or exc
                 self.failed.add(name)
         if error is not None:
@@ -216,10 +216,6 @@ def saved(path: str | os.PathLike[str], render: Callable[[], bytes], *, overwrit
     )
 
 
-class ImageTooLarge(RenderingError):
-    """A PNG with more dots than can be read."""
-
-
 def checked(made: object, renderer: str, format: str) -> bytes:
     """What a renderer made, where it is of the format.
 
@@ -236,7 +232,7 @@ def checked(made: object, renderer: str, format: str) -> bytes:
     if format == "png":
         width, height = int.from_bytes(made[16:20], "big"), int.from_bytes(made[20:24], "big")
         if max(width, height) >= MOST_DOTS:
-            raise ImageTooLarge(
+            raise RenderingError(
                 code="visualization_image_too_large",
                 problem=f"as a PNG this would be {width:,} by {height:,} dots, or shrunk until nothing can be read",
                 remedy="save .svg, which is sharp at any size; show less, with collapse= or most_nodes=; or give a "

@@ -83,7 +83,7 @@ class Graphviz:
             return made
         try:
             return polished(made)
-        except (ElementTree.ParseError, ValueError) as exc:
+        except ElementTree.ParseError as exc:
             raise self.failed(f"what it wrote is no SVG: {exc}") from exc
 
     def run(self, source: str, format: str, *, dpi: int) -> bytes:

@@ -30,11 +30,11 @@ def polished(svg: bytes) -> bytes:
     """The same drawing, as browsers show it well.
 
     Raises:
-        ParseError, ValueError: it is no SVG.
+        ParseError: it is no SVG.
     """
     root = ElementTree.fromstring(svg)
     if root.tag != f"{SVG}svg":
-        raise ValueError(f"its outermost element is {root.tag}")
+        raise ElementTree.ParseError(f"its outermost element is {root.tag}")
     whole = root.find(f"{SVG}g")
     if whole is None:
         return svg
