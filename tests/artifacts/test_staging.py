@@ -70,6 +70,54 @@ def test_only_an_artifact_is_replaced(tmp_path: Path, kind: str, can_exchange: b
     assert sorted(os.listdir(tmp_path)) == ["a.tlspec", "b"]
 
 
+@pytest.mark.parametrize("what", ["another manifest", "a note", "a note among payloads"])
+def test_a_folder_with_anything_else_in_it_is_not_replaced(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "a.tlspec"
+    if what == "another manifest":
+        path.mkdir()
+        (path / "manifest.json").write_text('{"name": "an extension of a browser"}')
+    else:
+        save(path, several([b"one"]))
+    mine = path / ("payloads" if what == "a note among payloads" else "") / "mine.txt"
+    mine.write_text("mine")
+    error = refused(lambda: save(path, several([b"two"]), overwrite=True), "bundle_save_failed")
+    assert ("manifest.json" if what == "another manifest" else "mine.txt") in str(error)
+    assert mine.read_text() == "mine"
+
+
+def test_an_artifact_that_is_damaged_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.tlspec"
+    save(path, several([b"one"]))
+    data = (path / "manifest.json").read_bytes()
+    (path / "manifest.json").write_bytes(data[:-20])
+    save(path, several([b"two"]), overwrite=True)
+    assert content(path) == b"two"
+
+
+def test_a_directory_above_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "real")
+    path = tmp_path / "linked" / "a.tlspec"
+    save(path, several([b"one"]))
+    save(path, several([b"two"]), overwrite=True)
+    assert content(path) == b"two"
+
+
+def test_a_disk_that_does_not_answer_for_the_place_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tlspec"
+    real = os.fsync
+
+    def failing(file: int) -> None:
+        if path.exists():
+            raise OSError(5, "input/output error")
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    error = refused(lambda: save(path, several([b"one"])), "bundle_save_failed")
+    assert "stands at its place" in str(error)
+    assert content(path) == b"one"
+
+
 @EXCHANGE
 def test_what_comes_to_stand_there_meanwhile_stays(tmp_path: Path, can_exchange: bool) -> None:
     path = tmp_path / "a.tlspec"

@@ -41,6 +41,12 @@ OLD: Final = "replaced"
 
 STAGING: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.staging", re.DOTALL)
 
+BEGINNING: Final = re.compile(rb'\s*\{\s*"format":\s*"tlspec"')
+"""How a manifest begins, also one that is damaged further on."""
+
+OURS: Final = re.compile(r"manifest\.json|(records|events)\.msgpack|payloads|payloads/[0-9]{5}\.safetensors")
+"""The files of an artifact, by their paths in it."""
+
 TRIES: Final = 16
 """So many times a step is tried again that another process came before."""
 
@@ -140,8 +146,16 @@ class Staging:
         self.machine.step(ArtifactStep.WRITE)
         sync(self.folder)
         self.machine.step(ArtifactStep.SYNC)
-        self.put()
-        sync_one(self.target.parent)
+        around = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # which may be a link
+        try:
+            self.put()
+            try:
+                os.fsync(around)
+            except OSError as exc:
+                problem = f"it stands at its place, and the disk does not say that it will after a power cut: {exc}"
+                raise save_failed(self.target, problem, "load it to see; save it again where that matters") from exc
+        finally:
+            os.close(around)
 
     def put(self) -> None:
         for _ in range(TRIES):
@@ -214,10 +228,11 @@ class Staging:
             return
         if not self.overwrite:
             raise save_failed(self.target, "something is there", AGAIN)
-        if not stat.S_ISDIR(found.st_mode) or not (self.target / MANIFEST).is_file():
+        other = "other than a folder" if not stat.S_ISDIR(found.st_mode) else stranger(self.target)
+        if other is not None:
             raise save_failed(
                 self.target,
-                "what is there is no artifact, and only an artifact is replaced",
+                f"what is there is no artifact and nothing else, which alone is replaced: it is or holds {other}",
                 "give another path, or remove what is there",
             )
 
@@ -262,6 +277,24 @@ def new_file(path: str | os.PathLike[str]) -> Generator[int]:
         yield file
     finally:
         os.close(file)
+
+
+def stranger(folder: Path) -> str | None:
+    """What in a folder is of no artifact; None where all is of one."""
+    try:
+        with open(folder / MANIFEST, "rb") as file:
+            is_ours = BEGINNING.match(file.read(64)) is not None
+    except OSError:
+        is_ours = False
+    if not is_ours:
+        return f"no {MANIFEST} of an artifact"
+    for place, names, files in os.walk(folder):
+        within = os.path.relpath(place, folder)
+        for name in sorted(names + files):
+            path = os.path.normpath(os.path.join(within, name))
+            if OURS.fullmatch(path) is None:
+                return repr(path)
+    return None
 
 
 def staged(target: Path) -> tuple[Path, Lease]:
