@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 from projections.build import CaptureTables, Islands, Projector
 from projections.columns import COLUMNS, IMPLIED, VERSIONS
-from projections.decoding import PackedTable
+from projections.decoding import PackedTable, table_malformed
 from projections.encoding import EncodedTable, Encoder
 from projections.errors import PayloadUnavailableError, over_events
 from projections.fold import Source
@@ -152,7 +152,38 @@ class StoredTable(Table[Any]):
 
 
 def reader(packed: PackedTable, name: str) -> Maker[Any]:
-    return lambda _: packed.column(name)
+    return lambda _: checked(name, packed.column(name))
+
+
+TEXTS: Final = frozenset(("kind", "label", "reason", "subject"))
+"""Columns of texts, by which records are told apart and found."""
+
+
+def checked(name: str, cells: list[Any]) -> list[Any]:
+    """A column as it was read, if what other columns refer to rows by is what refers to rows.
+
+    Raises:
+        EncodingError: ``encoding_malformed``.
+    """
+    kinds = frozenset(map(type, cells))
+    if name.endswith("_row"):
+        is_sound = kinds <= ROW
+    elif name.endswith(("_rows", "figures")):
+        is_sound = kinds <= SEVERAL
+        if is_sound and name.endswith("_rows"):
+            inner = chain.from_iterable(cell for cell in cells if cell is not None)
+            is_sound = frozenset(map(type, inner)) <= ROW | SEVERAL
+    else:
+        is_sound = name not in TEXTS or kinds <= TEXT
+    if not is_sound:
+        raise table_malformed(f"the column {name!r} holds what it never does")
+    return cells
+
+
+ROW: Final = frozenset((int, type(None)))
+SEVERAL: Final = frozenset((tuple, type(None)))
+TEXT: Final = frozenset((str, type(None)))
+"""Types of a number of a row, of several of these, and of a text."""
 
 
 def ragged(column: Column) -> Ragged[int]:

@@ -134,6 +134,7 @@ def test_columns_and_tensors_are_those_of_the_capture_at_every_level(
         trace.save(folder / "a.tlspec", level=level, strict=False)
         loaded = tl.load(folder / "a.tlspec")
         check_columns(trace, loaded, level)
+        assert loaded.fingerprint == trace.fingerprint_at(level)
         assert loaded.check_metadata_invariants()
         if level != "audit":
             check_tensors(trace, loaded)

@@ -57,6 +57,7 @@ def test_live_journaled_and_loaded_agree_at_every_level(zoo: dict[str, Build], n
         trace.save(tmp_path / f"{level}.tlspec", level=level, strict=False)
         loaded = tl.load(tmp_path / f"{level}.tlspec")
         check_columns(trace, loaded, level)
+        assert loaded.fingerprint == trace.fingerprint_at(level)
         assert loaded.check_metadata_invariants()
         assert str(tl.report.backward_status(loaded)) == str(tl.report.backward_status(trace))
         assert str(tl.report.cost_tree(loaded)) == str(tl.report.cost_tree(trace))

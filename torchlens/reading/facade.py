@@ -501,6 +501,30 @@ class Trace(View):
         with collector.paused():  # every cell is looked at, and none of what is made on the way belongs to a cycle
             return fingerprint(tables)
 
+    def fingerprint_at(self, level: str = "portable") -> str:
+        """The fingerprint that a trace has which is saved at a level and loaded again.
+
+        An artifact leaves out the operators and times of single firings, and what its level does not keep; so, once
+        there was a backward pass, its fingerprint is not that of the capture. With this, one is held against the other.
+
+        Args:
+            level: As for ``save``.
+
+        Raises:
+            ConfigurationError: ``artifact_save_level_invalid``; ``gradients_inseparable``, as ``save`` does.
+
+        Example:
+            >>> import torch, torchlens as tl
+            >>> trace = tl.trace(torch.nn.Linear(2, 3), torch.ones(1, 2))
+            >>> trace.backward(trace.output.sum())
+            >>> loaded = tl.load(trace.save("held_against.tlspec"))
+            >>> loaded.fingerprint == trace.fingerprint, loaded.fingerprint == trace.fingerprint_at("portable")
+            (False, True)
+        """
+        from torchlens.tlspec.saving import fingerprint_at  # for cost
+
+        return fingerprint_at(self, level)
+
     @property
     def journal_path(self) -> str | None:
         """Directory of its journal; None for one in memory."""

@@ -99,6 +99,13 @@ def write_artifact(
     return staging.target
 
 
+def fingerprint_at(view: View, level: str) -> str:
+    """See ``Trace.fingerprint_at``."""
+    view.require_open()
+    with collector.paused(), over_events():
+        return fingerprint_of([table.summary for table in Saved(view, kept_at(level, {})).encoded])
+
+
 def end_of_forward(source: Source) -> int:
     """Number of events up to and with that by which the capture settled; all, where it has not."""
     at = 0
