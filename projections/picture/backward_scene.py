@@ -2,13 +2,15 @@
 
 Reads  the columns of the tables of grad_fns, ops, module calls and parameters.
 Rule   a grad_fn stands in the module call of the op that it differentiates, or whose call made it; what gathers the
-       gradient of a parameter in that of the ops that took it; any other in that of the grad_fn that led to it.
+       gradient of a parameter in that of the ops that took it; what a backward pass made in that of the grad_fn whose
+       firing made it; any other in that of the grad_fn that led to it.
 Rule   what gathers the gradient of a parameter is shown as that parameter. All of them mean something.
+Rule   of a pass that raised the node that did is marked; where that is not known, the last that fired.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final
 
 from projections.build import CaptureTables
@@ -16,7 +18,7 @@ from projections.charging import charged_ops
 from projections.picture.boxes import boxes_of_calls
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
-from projections.picture.scene import ROOT, Face, Look, Scene
+from projections.picture.scene import NOTHING, RAISED, ROOT, Face, Look, Scene
 from projections.picture.texts import shape_text, short
 from projections.tables import Table
 
@@ -33,6 +35,7 @@ class GradFnLook(Look):
         self.tables: Final = tables
         self.request: Final = request
         self.nodes: Final[Table[Any]] = tables.grad_fns
+        self.raised: Final = frozenset(raised_rows(tables))
 
     def key(self, row: int) -> str:
         return f"grad_fns/{self.nodes.value('label', row)}"
@@ -65,7 +68,7 @@ class GradFnLook(Look):
                 lines.append(None if where is None else short(f"@ {where}"))
         fired = sum([nodes.value("num_calls", one) for one in rows[:own]])
         kind: NodeKind = "param" if param >= 0 else "grad_fn"
-        return Face(kind, title, tuple(filter(None, lines)), fired, 1, self.marks(row))
+        return Face(kind, title, tuple(filter(None, lines)), fired, 1, self.marks(row).union(*map(self.alarms, rows)))
 
     def marks(self, row: int) -> frozenset[Mark]:
         made: list[Mark] = ["grad"] if self.nodes.value("has_saved_call", row) else []
@@ -77,7 +80,8 @@ class GradFnLook(Look):
         nodes = self.nodes
         shapes = [self.shape(row) for row in range(len(nodes))]
         facts = [nodes.column(name) for name in ("class_name", "num_calls", "has_saved_call", "is_made", "is_gatherer")]
-        return list(zip(*facts, shapes, strict=True))
+        raised = [row in self.raised for row in range(len(nodes))]
+        return list(zip(*facts, shapes, raised, strict=True))
 
     def shape(self, row: int) -> Hashable:
         op, param = self.nodes.value("op_row", row), self.nodes.value("param_row", row)
@@ -87,6 +91,30 @@ class GradFnLook(Look):
 
     def count(self, row: int) -> tuple[str, int]:
         return "grad_fns", 1
+
+    def together(self, row: int) -> NodeKind:
+        return "params" if self.nodes.value("param_row", row) >= 0 else "grad_fns"
+
+    def alarms(self, row: int) -> frozenset[Mark]:
+        return RAISED if row in self.raised else NOTHING
+
+    def lines_of_several(self, rows: Sequence[int]) -> Sequence[str]:
+        return ("AccumulateGrad",) if self.nodes.value("param_row", rows[0]) >= 0 else ()
+
+
+def raised_rows(tables: CaptureTables) -> Iterator[int]:
+    """Of each pass that raised, the node that did; the last that fired where that is not known."""
+    passes, fires = tables.backward_passes, tables.grad_fn_calls
+    statuses: Sequence[str] = passes.column("status")
+    labels: Sequence[str] = tables.grad_fns.column("label") if "error" in statuses else ()
+    rows = {label: row for row, label in enumerate(labels)}
+    for number, status in enumerate(statuses):
+        if status == "error":
+            label, fired = passes.value("raised_in", number), passes.value("call_rows", number)
+            if label is None and fired:
+                label = fires.value("label", fired[-1])
+            if label in rows:
+                yield rows[label]
 
 
 class BackwardItems:
@@ -137,6 +165,7 @@ class BackwardItems:
         params = self.tables.params
         parents: Sequence[Sequence[int]] = self.nodes.column("parent_rows")
         param_rows: Sequence[int] = self.nodes.column("param_row")
+        creators: Sequence[int] = self.nodes.column("creator_row")
         made: list[int] = []
         for row, op in enumerate(self.ops):
             if op >= 0:
@@ -145,6 +174,8 @@ class BackwardItems:
                 taken_by: Sequence[int] = params.value("op_rows", param_rows[row])
                 takers = [self.box(calls[taker]) for taker in taken_by]
                 made.append(self.scene.boxes.around(takers) if takers else ROOT)
+            elif 0 <= creators[row] < row:
+                made.append(made[creators[row]])
             else:
                 before = [made[parent] for parent in parents[row] if parent < row]
                 made.append(before[0] if before else ROOT)

@@ -6,15 +6,14 @@ Rule   a module that is called in several places stands, where it is drawn once,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 from projections.build import CaptureTables
 from projections.picture.amounts import AMOUNTS, amount_line, params_text
 from projections.picture.request import Line
 from projections.picture.scene import ROOT, Boxes, Face
-from projections.picture.texts import names_of, shape_text, short
-from projections.wording import amount
+from projections.picture.texts import counts_text, names_of, shape_text, short
 
 
 class ModuleFaces(Boxes):
@@ -23,13 +22,11 @@ class ModuleFaces(Boxes):
     Args:
         tables: The records.
         lines: What is told of a closed box.
-        main: The word of what the picture is of.
     """
 
-    def __init__(self, tables: CaptureTables, lines: Sequence[Line], main: str) -> None:
+    def __init__(self, tables: CaptureTables, lines: Sequence[Line]) -> None:
         self.tables: Final = tables
         self.lines: Final = lines
-        self.main: Final = main
 
     def names(self, addresses: Sequence[str], within: int) -> str:
         """One name for modules of these addresses, as it is told within another."""
@@ -37,7 +34,9 @@ class ModuleFaces(Boxes):
         own = [one.removeprefix(around) for one in addresses] if within != ROOT else addresses
         return names_of(own)
 
-    def told(self, class_name: str, output: int, op_rows: Sequence[int], number: int, copies: int) -> tuple[str, ...]:
+    def told(
+        self, class_name: str, output: int, op_rows: Sequence[int], counts: Mapping[str, int], copies: int
+    ) -> tuple[str, ...]:
         """The lines of a box."""
         ops = self.tables.ops
         made: list[str | None] = [short(class_name)]
@@ -48,15 +47,15 @@ class ModuleFaces(Boxes):
                 made.append(params_text(self.tables, op_rows))
             elif line in AMOUNTS:
                 made.append(amount_line(ops, op_rows, line, is_sum=copies > 1))
-        made.append(amount(number, self.main[:-1]))
+        made.append(counts_text({word: number // copies for word, number in counts.items()}))
         return tuple(filter(None, made))
 
 
 class CallBoxes(ModuleFaces):
     """Module calls; a box has the row of its call as its number."""
 
-    def __init__(self, tables: CaptureTables, lines: Sequence[Line], main: str) -> None:
-        super().__init__(tables, lines, main)
+    def __init__(self, tables: CaptureTables, lines: Sequence[Line]) -> None:
+        super().__init__(tables, lines)
         parents = tables.module_calls.column("parent_row")
         self.parent = [-1, *[max(parent, ROOT) for parent in parents[1:]]]
 
@@ -79,14 +78,16 @@ class CallBoxes(ModuleFaces):
         first, last = calls.value("call_index", boxes[0]), calls.value("call_index", boxes[-1])
         return f"{name}:{first}" + (f" … {last}" if last != first else "")
 
-    def face(self, boxes: Sequence[int], times: int, within: int, op_rows: Sequence[int], num_ops: int) -> Face:
+    def face(
+        self, boxes: Sequence[int], times: int, within: int, op_rows: Sequence[int], counts: Mapping[str, int]
+    ) -> Face:
         calls = self.tables.module_calls
         outputs = calls.value("output_op_rows", boxes[0])
         told = self.told(
             calls.value("class_name", boxes[0]),
             outputs[0] if outputs else -1,
             op_rows,
-            num_ops // len(boxes),
+            counts,
             len(boxes),
         )
         return Face("module", short(self.name(boxes[:times], within)), told)
@@ -98,8 +99,8 @@ class CallBoxes(ModuleFaces):
 class ModuleBoxes(ModuleFaces):
     """Modules that were called; a box has the row of its module as its number."""
 
-    def __init__(self, tables: CaptureTables, lines: Sequence[Line], main: str) -> None:
-        super().__init__(tables, lines, main)
+    def __init__(self, tables: CaptureTables, lines: Sequence[Line]) -> None:
+        super().__init__(tables, lines)
         calls, parents = tables.module_calls.column("module_row"), tables.module_calls.column("parent_row")
         self.parent = [-1]
         for module, rows in enumerate(tables.modules.column("call_rows")[1:], 1):
@@ -118,7 +119,9 @@ class ModuleBoxes(ModuleFaces):
     def name(self, boxes: Sequence[int], within: int) -> str:
         return self.names([self.address(box) for box in boxes], within)
 
-    def face(self, boxes: Sequence[int], times: int, within: int, op_rows: Sequence[int], num_ops: int) -> Face:
+    def face(
+        self, boxes: Sequence[int], times: int, within: int, op_rows: Sequence[int], counts: Mapping[str, int]
+    ) -> Face:
         modules = self.tables.modules
         calls = modules.value("call_rows", boxes[0])
         outputs = self.tables.module_calls.value("output_op_rows", calls[0]) if calls else ()
@@ -126,7 +129,7 @@ class ModuleBoxes(ModuleFaces):
             modules.value("class_name", boxes[0]),
             outputs[0] if outputs else -1,
             op_rows,
-            num_ops // len(boxes),
+            counts,
             len(boxes),
         )
         return Face("module", short(self.name(boxes[:times], within)), told, passes=max(1, len(calls)))
@@ -136,8 +139,8 @@ class ModuleBoxes(ModuleFaces):
         return modules.value("class_name", box), modules.value("num_calls", box)
 
 
-def boxes_of(tables: CaptureTables, lines: Sequence[Line], main: str, *, rolled: bool) -> ModuleFaces:
-    return (ModuleBoxes if rolled else CallBoxes)(tables, lines, main)
+def boxes_of(tables: CaptureTables, lines: Sequence[Line], *, rolled: bool) -> ModuleFaces:
+    return (ModuleBoxes if rolled else CallBoxes)(tables, lines)
 
 
 def boxes_of_calls(tables: CaptureTables, *, rolled: bool) -> Sequence[int]:

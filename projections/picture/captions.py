@@ -5,24 +5,32 @@ Reads  the facts of the capture, and the picture.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 
 from projections.build import CaptureTables
 from projections.ended import ended
-from projections.picture.parts import Picture
-from projections.picture.request import Request
+from projections.picture.parts import Node, NodeKind, Picture
+from projections.picture.request import WORDS, Request
 from projections.picture.texts import short
 from projections.wording import amount
 
 WIDTH: Final = 100
 """Characters of a line of a caption."""
 
+MOST_FAILED: Final = 3
+"""Backward passes of which it is told why they failed."""
+
+SEVERAL: Final[tuple[NodeKind, ...]] = ("ops", "grad_fns", "params")
+"""Kinds of nodes that are several neighbours, drawn as one."""
+
 
 def caption_of(tables: CaptureTables, request: Request, picture: Picture) -> Picture:
     """The picture, with what there is to say of it."""
-    lines = [*ending(tables), *drawn(request, picture)]
+    failures = [] if request.options.graph == "forward" else failed_passes(tables)
+    lines = [*ending(tables), *failures, *drawn(request, picture)]
     return attrs.evolve(picture, caption=tuple([short(line, WIDTH) for line in lines]))
 
 
@@ -33,21 +41,54 @@ def ending(tables: CaptureTables) -> list[str]:
     return [": ".join(dict.fromkeys(filter(None, (status, end.short, end.message))))]
 
 
+def error_text(kind: str, message: str | None) -> str:
+    return f"{kind.rpartition('.')[2]}: {message or ''}".rstrip(": ")
+
+
+def failed_passes(tables: CaptureTables) -> list[str]:
+    """The backward passes that raised: the first of them, and how many more there are."""
+    passes = tables.backward_passes
+    failed = [row for row, status in enumerate(passes.column("status")) if status == "error"]
+    made: list[str] = []
+    for row in failed[:MOST_FAILED]:
+        kind, node = passes.value("error_type", row), passes.value("raised_in", row)
+        why = f": {error_text(kind, passes.value('error_message', row))}" if kind else ""
+        where = f" in {node}" if node is not None else ""
+        made.append(f"backward pass {passes.value('pass_index', row)} failed{where}{why}")
+    if len(failed) > MOST_FAILED:
+        made.append(f"and {len(failed) - MOST_FAILED:,} more backward passes failed")
+    return made
+
+
+def counted(nodes: Sequence[Node], words: Sequence[str]) -> str:
+    """What nodes stand for, of some words: ``8 ops and 12 grad_fns``."""
+    counts = {
+        "ops": sum([node.ops for node in nodes]),
+        "grad_fns": sum([node.grad_fns for node in nodes]),
+        "params": sum([len(node.rows) for node in nodes if node.table == "params"]),
+    }
+    return " and ".join([amount(counts[word], word[:-1]) for word in words if counts[word]]) or amount(0, words[0][:-1])
+
+
 def drawn(request: Request, picture: Picture) -> list[str]:
-    word = "grad_fns" if request.options.graph == "backward" else "ops"
+    """What is in closed modules, drawn as one, folded or left out."""
     hidden = dict(picture.hidden)
-    total = sum([node.ops for node in picture.nodes])
-    closed = sum([node.kind == "module" for node in picture.nodes])
+    closed = [node for node in picture.nodes if node.kind == "module"]
     made: list[str] = []
     if closed:
-        inside = amount(hidden.get(word, 0), word[:-1])
-        made.append(f"{amount(total, word[:-1])}, {inside} in {amount(closed, 'closed module')}")
-    several = [node.ops for node in picture.nodes if node.kind == "ops"]
+        of = WORDS[request.options.graph]
+        inside = counted(closed, of)
+        made.append(f"{counted(picture.nodes, of)}, {inside} in {amount(len(closed), 'closed module')}")
+    several = [node for node in picture.nodes if node.kind in SEVERAL]
     if several:
-        made.append(f"{amount(sum(several), word[:-1])} in a row drawn as {amount(len(several), 'node')}")
+        told = counted(several, (*WORDS[request.options.graph], "params"))
+        made.append(f"{told} in a row drawn as {amount(len(several), 'node')}")
     if any(node.times > 1 for node in picture.nodes) or any(cluster.times > 1 for cluster in picture.clusters):
         made.append("x N: N equal ones, drawn once")
     left = [amount(hidden[one], one[:-1]) for one in ("buffers", "params") if one in hidden]
+    apart = hidden.get("grad_fns", 0) - sum([node.grad_fns for node in closed])
+    if apart:
+        left.append(amount(apart, "grad_fn"))
     if left:
         made.append(f"not drawn: {' and '.join(left)}")
     return made

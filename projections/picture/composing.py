@@ -3,8 +3,8 @@
 Reads  a ``Scene``, its ``Tree``, and what is ``Opened``.
 Gives  the ``Picture``.
 Rule   every item comes to stand in exactly one node: its own, that of the item that it is a copy of, that of a closed
-       box around it, or one that stands for several. An edge of the records is drawn between the nodes of its ends
-       unless these are one.
+       box around it, or one that stands for several of its table. An edge of the records is drawn between the nodes
+       of its ends unless these are one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from projections.picture.opening import Opened
 from projections.picture.parts import Cluster, Edge, EdgeKind, Node, Picture
 from projections.picture.repeats import Piece
 from projections.picture.scene import FAILED, ROOT, Scene, Tree
-from projections.wording import amount
+from projections.picture.texts import counts_text
 
 Crumb: TypeAlias = tuple[tuple[int, int], ...]
 """Of what a place is a copy: pairs of a fold and which copy in it, outermost first."""
@@ -90,7 +90,7 @@ class Composer:
         while waiting:
             piece, cluster = waiting.pop()
             if piece.is_one:
-                self.draw(Drawn(piece.units, cluster, 1))
+                self.draw_strands(piece.units, cluster)
                 continue
             if piece.times > 1:
                 self.fold(piece)
@@ -112,11 +112,23 @@ class Composer:
             self.clusters.append(Drawn((unit,), cluster, times))
             waiting += [(piece, len(self.clusters) - 1) for piece in reversed(self.opened.pieces[box])]
 
+    def draw_strands(self, units: Sequence[int], cluster: int) -> None:
+        """Draw neighbours as one, each strand of what is in them a node."""
+        start, end = self.tree.interval(units)
+        direct = frozenset(units)
+        for items in self.scene.strands(self.tree.item_at[start:end]):
+            is_alone = len(items) == 1 and items[0] not in direct
+            self.draw(Drawn(tuple(items), cluster, 1, is_alone=is_alone))
+
     def draw(self, drawn: Drawn) -> None:
-        start, end = self.tree.interval(drawn.units)
-        self.node_at[start:end] = [len(self.nodes)] * (end - start)
-        if len(drawn.units) == 1 and drawn.units[0] < 0:
-            self.node_of_box[self.tree.box_start[~drawn.units[0]]] = len(self.nodes)
+        number = len(self.nodes)
+        if drawn.is_box:
+            start, end = self.tree.interval(drawn.units)
+            self.node_at[start:end] = [number] * (end - start)
+            self.node_of_box[self.tree.box_start[~drawn.units[0]]] = number
+        else:
+            for item in drawn.units:
+                self.node_at[self.tree.place[item]] = number
         self.nodes.append(drawn)
 
     def fold(self, piece: Piece) -> None:
@@ -161,22 +173,20 @@ class Composer:
     def node(self, drawn: Drawn, items: Sequence[int], boxes: Sequence[int]) -> Node:
         scene = self.scene
         counts = scene.counts(items)
-        number = counts.get(scene.main, 0)
         first = drawn.units[0]
         if len(drawn.units) > 1:
             face, key = scene.face_of_several(items), f"{scene.key(items[0])} … {scene.key(items[-1])}"
-            table = scene.table[items[0]]
-            rows = scene.rows_of(items, table)
+            table, rows = scene.table[first], scene.rows_of(items)
         elif first < 0:
             within = self.within(drawn.cluster)
             face, key = (
-                scene.boxes.face(boxes, self.copies(drawn), within, scene.op_rows(items), number),
+                scene.boxes.face(boxes, self.copies(drawn), within, scene.op_rows(items), scene.main(counts)),
                 scene.boxes.key(boxes[0]),
             )
             table, rows = scene.boxes.row(boxes[0])[0], tuple([scene.boxes.row(box)[1] for box in boxes])
         else:
             table, key = scene.table[first], scene.key(first)
-            rows = scene.rows_of(items, table)
+            rows = scene.rows_of(items)
             if table == FAILED:
                 table, rows = "", ()  # no record
             where = self.where(items[: self.copies(drawn)], drawn.cluster) if drawn.is_alone else None
@@ -194,7 +204,8 @@ class Composer:
             cluster=drawn.cluster,
             passes=face.passes,
             times=drawn.times * face.times,
-            ops=number,
+            ops=counts.get("ops", 0),
+            grad_fns=counts.get("grad_fns", 0),
             marks=face.marks | scene.alarms(items) if len(drawn.units) > 1 or first < 0 else face.marks,
         )
 
@@ -220,12 +231,13 @@ class Composer:
         for drawn, inside in zip(self.clusters, boxes, strict=True):
             start, end = tree.interval(drawn.units)
             items = tree.item_at[start:end]
-            number = scene.counts(items).get(scene.main, 0) * drawn.times
+            counts = scene.main(scene.counts(items))
             if drawn.is_stretch:
-                key, title = f"stretch/{scene.key(items[0])}", f"{amount(number // drawn.times, scene.main[:-1])}"
+                key, title = f"stretch/{scene.key(items[0])}", counts_text(counts)
                 made.append(Cluster(key=key, title=title, parent=drawn.cluster, table="", times=drawn.times))
                 continue
-            face = scene.boxes.face(inside, self.copies(drawn), self.within(drawn.cluster), (), number)
+            counts = {word: number * len(inside) for word, number in counts.items()}
+            face = scene.boxes.face(inside, self.copies(drawn), self.within(drawn.cluster), (), counts)
             made.append(
                 Cluster(
                     key=scene.boxes.key(inside[0]),
@@ -250,7 +262,7 @@ class Composer:
             drawn = kind
             if crumbs and is_next(crumbs[source], crumbs[target]):
                 drawn = "repeat"
-            elif start == end and (kind != "recurrent" or self.is_box(start)):
+            elif start == end and (kind != "recurrent" or self.holds_several(start)):
                 inside += 1
                 continue
             found[start, end, drawn, label] = found.get((start, end, drawn, label), 0) + 1
@@ -260,26 +272,16 @@ class Composer:
         ]
         return tuple(made), inside
 
-    def is_box(self, node: int) -> bool:
-        return self.nodes[node].is_box or self.is_several(node)
-
-    def is_several(self, node: int) -> bool:
-        return len(self.nodes[node].units) > 1
+    def holds_several(self, node: int) -> bool:
+        return self.nodes[node].is_box or len(self.nodes[node].units) > 1
 
     def hidden(self, inside: int) -> tuple[tuple[str, int], ...]:
         """What is in closed boxes, was left out, or leads from a node to itself."""
-        closed = [item for item, node in zip(self.tree.item_at, self.node_at, strict=True) if self.hides(node, item)]
+        closed = [item for item, node in zip(self.tree.item_at, self.node_at, strict=True) if self.nodes[node].is_box]
         counts = self.scene.counts(closed)
         for word, number in (*self.scene.left_out.items(), ("edges", inside)):
             counts[word] = counts.get(word, 0) + number
         return tuple(sorted([(word, number) for word, number in counts.items() if number]))
-
-    def hides(self, node: int, item: int) -> bool:
-        """Whether an item is not among the rows of the node that it stands in."""
-        if not self.is_several(node):
-            return self.nodes[node].is_box
-        first = self.tree.item_at[self.tree.interval(self.nodes[node].units)[0]]
-        return self.scene.table[item] != self.scene.table[first]
 
 
 def is_next(one: Crumb, other: Crumb) -> bool:

@@ -16,9 +16,9 @@ from projections.call_facts import call_facts
 from projections.checkpoint_witness import spans
 from projections.details import field
 from projections.picture.amounts import AMOUNTS, amount_line, params_line
-from projections.picture.parts import Mark
+from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
-from projections.picture.scene import Face, Look
+from projections.picture.scene import NOTHING, RAISED, Face, Look
 from projections.picture.texts import between, names_of, shape_text, short, wrapped
 from projections.roles import roles_of
 from projections.tables import Table
@@ -43,9 +43,7 @@ LOOKS: Final = (
 QUESTIONS: Final = {"if_test": "if", "elif_test": "elif", "ifexp": "if", "while": "while", "assert": "assert"}
 """What asks for a truth, by conditional_context_kind."""
 
-NOTHING: Final = frozenset[Mark]()
 HALTED: Final[frozenset[Mark]] = frozenset(("halted",))
-RAISED: Final[frozenset[Mark]] = frozenset(("failed",))
 
 MESSAGE_LINES: Final = 3
 """Lines that an error's message takes at most."""
@@ -172,6 +170,9 @@ class ForwardLook(Look):
         kind = self.kinds[row]
         return f"{kind}s", self.table.value("num_passes", row) if self.is_rolled else 1
 
+    def together(self, row: int) -> NodeKind:
+        return "ops"
+
     def is_fixed(self, row: int) -> bool:
         return self.kinds[row] in ("input", "output")
 
@@ -204,6 +205,9 @@ class ParamLook(Look):
 
     def count(self, row: int) -> tuple[str, int]:
         return "params", 1
+
+    def together(self, row: int) -> NodeKind:
+        return "params"
 
     def is_fixed(self, row: int) -> bool:
         return True
@@ -241,6 +245,9 @@ class FailedLook(Look):
 
     def count(self, row: int) -> tuple[str, int]:
         return "failed", 1
+
+    def together(self, row: int) -> NodeKind:
+        return "failed"
 
     def is_fixed(self, row: int) -> bool:
         return True

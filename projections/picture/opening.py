@@ -5,9 +5,9 @@ Gives  ``Opened``: by box whether it is open, and what of it is drawn.
 Rule   what is closed costs one node, whatever is inside. A box with a single item is never closed by itself: its item
        says more.
 Rule   automatic: level by level, of each level the classes with most inside first, all of a class or, where that
-       would be a quarter too much, one of it, as long as there are no more nodes than there may be. Where what must
-       be open is too long, stretches that repeat are folded, then ops in a row drawn as one, as few of them as that
-       takes.
+       would be a quarter too much, one of it, as long as there are no more nodes than there may be. Where what must be
+       open is too long, stretches that repeat are folded, then neighbours drawn as one, a node for each strand (table
+       and kind) of what is in them, as few of them as that takes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from projections.picture.repeats import Piece, Repeats
-from projections.picture.scene import FAILED, ROOT, Scene, Tree
+from projections.picture.scene import ROOT, Scene, Tree
 
 OVER: Final = 4
 """A class is opened whole where that is up to such a part of the nodes that there may be, a quarter, too much: its
@@ -96,8 +96,8 @@ class Opened:
             boxes = self.inside([box for box in boxes if self.is_open[box]])
 
     def alarming(self) -> list[int]:
-        """The boxes around what ended the forward."""
-        failed = [item for item, table in enumerate(self.scene.table) if table == FAILED]
+        """The boxes around what raised."""
+        failed = [item for item in range(len(self.scene.rows)) if "failed" in self.scene.alarms((item,))]
         return [box for item in failed for box in self.scene.boxes.path(self.scene.box[item])]
 
     def shown(self) -> int:
@@ -158,8 +158,8 @@ class Opened:
             else:
                 rows.append([unit])
                 made.append(rows[-1])
-        fixed = sum([part.period for part in made if isinstance(part, Piece)])
-        length = self.length(rows, most - fixed)
+        alone = sum([part.nodes for part in made if isinstance(part, Piece)])
+        length = self.length([[self.strands(unit) for unit in row] for row in rows], most - alone)
         done: list[Piece] = []
         for part in made:
             if isinstance(part, Piece):
@@ -167,15 +167,22 @@ class Opened:
                 continue
             for at in range(0, len(part), length):
                 units = tuple(part[at : at + length])
-                done.append(Piece(units, len(units), is_one=len(units) > 1))
+                strands = frozenset[Hashable]().union(*map(self.strands, units))
+                done.append(Piece(units, len(units), is_one=len(units) > 1, strands=len(strands)))
         return done
 
-    def length(self, rows: Sequence[Sequence[int]], most: int) -> int:
-        """The shortest length of stretches of which no more than so many are needed."""
+    def strands(self, unit: int) -> frozenset[Hashable]:
+        """The strands of what is in a unit."""
+        start, end = self.tree.interval((unit,))
+        return frozenset([self.scene.strand(item) for item in self.tree.item_at[start:end]])
+
+    def length(self, rows: Sequence[Sequence[frozenset[Hashable]]], most: int) -> int:
+        """The shortest length of stretches that take no more nodes than that; of all units, their strands are given."""
         low, high = 1, max(map(len, rows), default=1)
         while low < high:
             middle = (low + high) // 2
-            if sum([-(-len(row) // middle) for row in rows]) <= most:
+            stretches = [row[at : at + middle] for row in rows for at in range(0, len(row), middle)]
+            if sum(map(nodes_of_stretch, stretches)) <= most:
                 high = middle
             else:
                 low = middle + 1
@@ -184,4 +191,9 @@ class Opened:
 
 def nodes_of(pieces: Sequence[Piece]) -> int:
     """Nodes that it takes to draw some pieces with all boxes closed."""
-    return sum([1 if piece.is_one else piece.period for piece in pieces])
+    return sum([piece.nodes for piece in pieces])
+
+
+def nodes_of_stretch(units: Sequence[frozenset[Hashable]]) -> int:
+    """Nodes that it takes to draw neighbours as one, of which the strands are given; one that is alone stays closed."""
+    return len(frozenset[Hashable]().union(*units)) if len(units) > 1 else 1

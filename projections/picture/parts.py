@@ -12,8 +12,11 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-NodeKind: TypeAlias = Literal["input", "output", "op", "buffer", "param", "module", "grad_fn", "failed", "ops"]
-"""``module``: one drawn closed; ``failed``: the call that raised; ``ops``: several nodes in a row, drawn as one."""
+NodeKind: TypeAlias = Literal[
+    "input", "output", "op", "buffer", "param", "module", "grad_fn", "failed", "ops", "grad_fns", "params"
+]
+"""``module``: one drawn closed; ``failed``: the call that raised; ``ops``, ``grad_fns``, ``params``: several in a row,
+drawn as one."""
 
 EdgeKind: TypeAlias = Literal["forward", "backward", "pair", "buffer_write", "repeat", "recurrent"]
 """``pair`` joins an op and its grad_fn; ``repeat`` leads from one of folded siblings to the next, ``recurrent`` from a
@@ -32,8 +35,8 @@ Mark: TypeAlias = Literal[
     "checkpointed",
     "made",
 ]
-"""``bool``: Python took its truth, and a line tells which way; ``halted``: the forward was stopped behind it; ``made``:
-by a backward pass."""
+"""``bool``: Python took its truth, and a line tells which way; ``halted``: the forward was stopped behind it;
+``failed``: it raised, or was the last to fire in a backward pass that did; ``made``: by a backward pass."""
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +53,8 @@ class Node:
         cluster: Position of the cluster that it is in; -1 for none.
         passes: Of each row, how many passes it has (rolled), or how often it fired (a grad_fn).
         times: Equal siblings that it stands for by itself; those that a cluster around it stands for are not in it.
-        ops: Rows of ``ops`` (for a grad_fn: of ``grad_fns``) that it stands for, those inside of it among them.
+        ops: Ops that it stands for, those inside of it among them.
+        grad_fns: Autograd nodes, likewise.
         marks: What else is to be seen.
     """
 
@@ -64,6 +68,7 @@ class Node:
     passes: int = 1
     times: int = 1
     ops: int = 1
+    grad_fns: int = 0
     marks: frozenset[Mark] = frozenset()
 
 

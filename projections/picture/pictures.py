@@ -16,7 +16,7 @@ from projections.picture.forward_scene import ForwardItems
 from projections.picture.opening import Opened
 from projections.picture.parts import Picture
 from projections.picture.repeats import Repeats, unfolded
-from projections.picture.request import USUAL, PictureOptions, Request, asked
+from projections.picture.request import USUAL, WORDS, PictureOptions, Request, asked
 from projections.picture.scene import Scene, Tree
 from projections.picture.texts import short
 
@@ -49,8 +49,8 @@ def picture_of(tables: CaptureTables, options: PictureOptions = USUAL) -> Pictur
 def scene_of(tables: CaptureTables, request: Request) -> Scene:
     """All that the request may show."""
     title = short(str(tables.fact("trace_label") or tables.fact("model_class_name") or "capture"))
-    main = "grad_fns" if request.options.graph == "backward" else "ops"
-    scene = Scene(title, boxes_of(tables, request.options.node_lines, main, rolled=request.options.rolled), main)
+    options = request.options
+    scene = Scene(title, boxes_of(tables, options.node_lines, rolled=options.rolled), WORDS[options.graph])
     if request.options.graph == "backward":
         BackwardItems(scene, tables, request)
         return scene

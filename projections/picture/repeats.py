@@ -64,12 +64,19 @@ class Piece:
     Attributes:
         units: The units, in order.
         period: Units of a copy; as many as there are where nothing is folded.
-        is_one: Whether they are drawn as a single node.
+        is_one: Whether they are drawn as one: a node for each strand of what is in them.
+        strands: How many nodes that are.
     """
 
     units: tuple[int, ...]
     period: int = 1
     is_one: bool = False
+    strands: int = 1
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that it takes to draw them with all boxes closed."""
+        return self.strands if self.is_one else self.period
 
     @property
     def times(self) -> int:

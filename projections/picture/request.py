@@ -7,7 +7,7 @@ Gives  ``PictureOptions``, the words of a caller with what they are by default, 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
@@ -20,6 +20,13 @@ Showing: TypeAlias = Literal["never", "meaningful", "always"]
 Mode: TypeAlias = Literal["none", "auto", "max"]
 Collapse: TypeAlias = "Mode | int | float | str | Iterable[str]"
 Line: TypeAlias = Literal["shape", "module", "params", "flops", "time", "memory"]
+
+WORDS: Final[Mapping[GraphKind, tuple[str, ...]]] = {
+    "forward": ("ops",),
+    "backward": ("grad_fns",),
+    "combined": ("ops", "grad_fns"),
+}
+"""What a picture is of, as it is counted."""
 
 MODES: Final[tuple[Mode, ...]] = ("none", "auto", "max")
 

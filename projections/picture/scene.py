@@ -10,17 +10,20 @@ Note   a *unit* is what stands directly in a box: item i as i, box b as ~b.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final
 
 import attrs
 
 from projections.errors import contradictory
 from projections.picture.parts import EdgeKind, Mark, NodeKind
-from projections.picture.texts import short
-from projections.wording import amount
+from projections.picture.texts import counts_text, short
 
 ROOT: Final = 0
+
+NOTHING: Final = frozenset[Mark]()
+RAISED: Final[frozenset[Mark]] = frozenset(("failed",))
+"""Marks of what raised."""
 
 FAILED: Final = "failed"
 """Stands for a table where an item is the call that raised, which is in none."""
@@ -63,6 +66,10 @@ class Look(ABC):
     @abstractmethod
     def count(self, row: int) -> tuple[str, int]:
         """As what a row is counted, and as how many."""
+
+    @abstractmethod
+    def together(self, row: int) -> NodeKind:
+        """What kind of node it is, with others of its table and of that kind, where several are drawn as one."""
 
     def is_fixed(self, row: int) -> bool:
         """Whether a row always has a node of its own."""
@@ -115,7 +122,9 @@ class Boxes(ABC):
         """What a box is called of which the others are copies, drawn within another."""
 
     @abstractmethod
-    def face(self, boxes: Sequence[int], times: int, within: int, op_rows: Sequence[int], num_ops: int) -> Face:
+    def face(
+        self, boxes: Sequence[int], times: int, within: int, op_rows: Sequence[int], counts: Mapping[str, int]
+    ) -> Face:
         """How a box looks, open or closed, of which the others are copies.
 
         Args:
@@ -123,7 +132,7 @@ class Boxes(ABC):
             times: How many of them, from the first, are its siblings; the others are in copies of what is around it.
             within: The innermost box around them that is drawn.
             op_rows: The ops inside of them.
-            num_ops: Their number, or that of what else is counted in the picture.
+            counts: How many there are inside of all of them, of each of the words that are told.
         """
 
     @abstractmethod
@@ -154,7 +163,7 @@ class Scene:
         title: What the whole is called.
         boxes: What items are in.
         looks: By table, how its rows look.
-        main: The word of what the picture is of, ``ops`` or ``grad_fns``.
+        words: What the picture is of: ``ops``, ``grad_fns`` or both.
         table: By item, the table of its rows.
         rows: By item, the rows that it stands for.
         box: By item, the innermost box that it is in.
@@ -162,11 +171,11 @@ class Scene:
         left_out: How many of what the records have and no item stands for.
     """
 
-    def __init__(self, title: str, boxes: Boxes, main: str) -> None:
+    def __init__(self, title: str, boxes: Boxes, words: Sequence[str]) -> None:
         self.title: Final = title
         self.boxes: Final = boxes
         self.looks: Final[dict[str, Look]] = {}
-        self.main: Final = main
+        self.words: Final = tuple(words)
         self.table: Final[list[str]] = []
         self.rows: Final[list[tuple[int, ...]]] = []
         self.box: Final[list[int]] = []
@@ -176,6 +185,7 @@ class Scene:
         self.labels: Final[list[str | None]] = []
         self.left_out: Final[dict[str, int]] = {}
         self.counted: Final[list[list[tuple[str, int]]]] = []  # by item, as what its rows are counted
+        self.strand_of: Final[list[Hashable]] = []  # by item
 
     def add(self, table: str, rows: tuple[int, ...], box: int) -> int:
         """One more item; its number."""
@@ -200,10 +210,10 @@ class Scene:
         return self.look(item).key(self.rows[item][0])
 
     def alarms(self, items: Sequence[int]) -> frozenset[Mark]:
-        return frozenset[Mark]().union(*[self.look(item).alarms(self.rows[item][0]) for item in items])
+        return frozenset[Mark]().union(*[self.look(item).alarms(row) for item in items for row in self.rows[item]])
 
     def is_fixed(self, item: int) -> bool:
-        return self.look(item).is_fixed(self.rows[item][0])
+        return self.look(item).is_fixed(self.rows[item][0]) or bool(self.alarms((item,)))
 
     def counts(self, items: Sequence[int]) -> dict[str, int]:
         """How many of what items stand for."""
@@ -217,19 +227,39 @@ class Scene:
                 made[word] = made.get(word, 0) + number
         return made
 
+    def main(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Of some counts those of what the picture is of."""
+        return {word: counts.get(word, 0) for word in self.words}
+
+    def strand(self, item: int) -> Hashable:
+        """Equal for items that become one node where neighbours are drawn as one: what alarms has its own."""
+        known = self.strand_of
+        for one in range(len(known), len(self.rows)):
+            kind = one if self.alarms((one,)) else self.look(one).together(self.rows[one][0])
+            known.append((self.table[one], kind))
+        return known[item]
+
+    def strands(self, items: Sequence[int]) -> list[list[int]]:
+        """Neighbours that are drawn as one, by what becomes a node: rows of one table, and of one kind."""
+        made: dict[Hashable, list[int]] = {}
+        for item in items:
+            made.setdefault(self.strand(item), []).append(item)
+        return list(made.values())
+
     def op_rows(self, items: Sequence[int]) -> list[int]:
         return [row for item in items for row in self.look(item).ops(self.rows[item])]
 
-    def rows_of(self, items: Sequence[int], table: str) -> tuple[int, ...]:
-        return tuple([row for item in items if self.table[item] == table for row in self.rows[item]])
+    def rows_of(self, items: Sequence[int]) -> tuple[int, ...]:
+        return tuple([row for item in items for row in self.rows[item]])
 
     def face_of_several(self, items: Sequence[int]) -> Face:
-        """How items look that are drawn as one node."""
+        """How items of one strand look, drawn as one node."""
         first, last = items[0], items[-1]
-        titles = [self.look(item).title(self.rows[item][0]) for item in (first, last)]
-        number = self.counts(items).get(self.main, 0)
-        told = self.look(first).lines_of_several(self.rows_of(items, self.table[first]))
-        return Face("ops", short(" … ".join(titles)), (*told, amount(number, self.main[:-1])))
+        look = self.look(first)
+        titles = [look.title(self.rows[item][0]) for item in (first, last)]
+        told = look.lines_of_several(self.rows_of(items))
+        kind = look.together(self.rows[first][0])
+        return Face(kind, short(" … ".join(titles)), (*told, counts_text(self.counts(items))))
 
     def likenesses(self) -> list[Hashable]:
         """By item, something that items have in common which look the same save for their names."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from projections.wording import printable
+from projections.wording import amount, printable
 
 PARTS: Final = re.compile(r"(\d+)")
 """Where a name is split to see which numbers of it differ."""
@@ -61,3 +61,9 @@ def between(names: Sequence[str]) -> str:
     if len(first) != len(last):
         return names_of(names)
     return "".join([one if one == other else f"{one}…{other}" for one, other in zip(first, last, strict=True)])
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """``8 ops, 12 grad_fns``: what there is none of is left out, unless there is nothing at all."""
+    known = {word: number for word, number in counts.items() if number} or counts
+    return ", ".join([amount(number, word[:-1]) for word, number in known.items()])

@@ -13,6 +13,7 @@ from journal.events import Event
 from projections import CaptureTables
 from projections.errors import ConfigurationError, PayloadUnavailableError
 from projections.picture import Node, Picture, PictureOptions, picture_of
+from projections.picture.captions import SEVERAL
 from tests.projections.making import two_blocks
 from tests.projections.test_laws import tables_of
 from tests.strategies import capture_streams
@@ -75,6 +76,8 @@ def test_every_op_is_in_one_node_or_counted_as_hidden(events: list[Event], view:
         )
         assert counted == words_of(tables, range(len(tables.ops)))
         assert sum(node.ops for node in picture.nodes) == words_of(tables, range(len(tables.ops)))["ops"]
+        if not any(node.kind == "module" for node in picture.nodes):
+            assert not {"ops", "inputs", "outputs", "params"} & set(hidden)
 
 
 @settings(max_examples=30)
@@ -86,6 +89,23 @@ def test_every_grad_fn_is_in_one_node_or_counted_as_hidden(events: list[Event], 
         shown = [row for node in picture.nodes if node.table == "grad_fns" for row in node.rows]
         assert len(shown) == len(set(shown))
         assert len(shown) + dict(picture.hidden).get("grad_fns", 0) == len(tables.grad_fns)
+        assert all(node.grad_fns == len(node.rows) for node in picture.nodes if node.table == "grad_fns")
+        if view["params"] != "never":
+            assert sum(node.grad_fns for node in picture.nodes) == len(tables.grad_fns)
+
+
+@settings(max_examples=30)
+@given(events=capture_streams(backward=True), view=VIEWS)
+def test_every_param_that_was_taken_is_in_one_node_or_counted_as_hidden(
+    events: list[Event], view: dict[str, Any]
+) -> None:
+    tables = tables_of(events)
+    for graph in set(graphs_of(tables)) - {"backward"}:
+        picture = pictured(tables, graph, {**view, "params": "always"})
+        shown = [row for node in picture.nodes if node.table == "params" for row in node.rows]
+        assert len(shown) == len(set(shown))
+        taken = sum(bool(rows) for rows in tables.params.column("op_rows"))
+        assert len(shown) + dict(picture.hidden).get("params", 0) == taken
 
 
 @settings(max_examples=60)
@@ -160,7 +180,7 @@ def test_folded_counts_add_up(events: list[Event], view: dict[str, Any]) -> None
             if cluster.table:
                 assert len(cluster.rows) == around[place]
         for node in picture.nodes:
-            if node.kind not in ("ops", "failed") and not (node.table == "grad_fns" and view["rolled"]):
+            if node.kind not in (*SEVERAL, "failed") and not (node.table == "grad_fns" and view["rolled"]):
                 assert len(node.rows) == node.times * around[node.cluster]
 
 
@@ -170,7 +190,7 @@ def test_passes_of_a_rolled_picture_add_up(events: list[Event], view: dict[str, 
     tables = tables_of(events)
     picture = pictured(tables, "forward", {**view, "rolled": True, "buffers": "always", "orphans": False})
     passes = sum(
-        node.passes * len(node.rows) for node in picture.nodes if node.table == "layers" and node.kind != "ops"
+        node.passes * len(node.rows) for node in picture.nodes if node.table == "layers" and node.kind not in SEVERAL
     )
     several = sum(len(op_rows_of(tables, node)) for node in picture.nodes if node.kind == "ops")
     hidden = dict(picture.hidden)

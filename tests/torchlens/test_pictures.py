@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
 from projections.picture import Picture, PictureOptions, picture_of
+from projections.picture.captions import SEVERAL
 from tests.projections.making import Made
 from torchlens.testing import Program, programs
 
@@ -123,6 +124,71 @@ def test_both_are_drawn_with_ops_and_their_grad_fns_joined(trace: tl.Trace) -> N
     ops = {op for op, _ in pairs}
     grads = trace.tables.grad_fns
     assert len(ops) == len({row for rows in grads.column("op_rows") for row in rows})
+
+
+def test_neighbours_drawn_as_one_are_a_node_for_each_table(trace: tl.Trace) -> None:
+    picture = picture_of(trace.tables, PictureOptions(graph="combined", most_nodes=1, params="always"))
+    several = {(one.kind, one.table) for one in picture.nodes if one.kind in SEVERAL}
+    assert several == {("ops", "ops"), ("params", "params"), ("params", "grad_fns"), ("grad_fns", "grad_fns")}
+    kinds = {(picture.nodes[edge.source].kind, picture.nodes[edge.target].kind, edge.kind) for edge in picture.edges}
+    assert {("ops", "grad_fns", "pair"), ("params", "ops", "forward"), ("grad_fns", "params", "backward")} <= kinds
+    assert "grad_fns" not in dict(picture.hidden)
+    rolled = picture_of(trace.tables, PictureOptions(rolled=True, most_nodes=3, params="always"))
+    assert {one.table for one in rolled.nodes if one.kind == "params"} == {"params"}
+    assert {one.table for one in rolled.nodes if one.kind == "ops"} == {"layers"}
+
+
+def test_a_caption_counts_ops_and_grad_fns_apart(trace: tl.Trace) -> None:
+    picture = picture_of(trace.tables, PictureOptions(graph="combined", collapse="max"))
+    closed = [one for one in picture.nodes if one.kind == "module"]
+    ops, grad_fns = sum(one.ops for one in closed), sum(one.grad_fns for one in closed)
+    assert f"{ops} ops and {grad_fns} grad_fns in {len(closed)} closed modules" in picture.caption[0]
+    again = node(picture, "again")
+    assert again.lines[-1] == f"2 ops, {again.grad_fns} grad_fns"
+
+
+@pytest.mark.filterwarnings("ignore:Using backward:UserWarning")
+def test_what_a_backward_pass_made_stands_in_the_module_of_what_made_it() -> None:
+    made = tl.trace(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), torch.ones(1, 2))
+    made.backward(made.output.sum(), retain_graph=True, create_graph=True)
+    made.backward((made.output**2).sum())
+    picture = picture_of(made.tables, PictureOptions(graph="combined", collapse="none"))
+    creators: list[int] = made.tables.grad_fns.column("creator_row")
+    at = {row: one.cluster for one in picture.nodes if one.table == "grad_fns" for row in one.rows}
+    found = [(at[row], at[creator]) for row, creator in enumerate(creators) if 0 <= creator < row]
+    assert len(found) > 5
+    assert all(one == other for one, other in found)
+    made.cleanup()
+
+
+class Refusing(torch.autograd.Function):
+    """Goes forward and not back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        raise ValueError("no way back")
+
+
+def test_the_node_that_raised_in_a_backward_is_marked_and_told() -> None:
+    class Inner(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return cast("Tensor", Refusing.apply(x))  # type: ignore[no-untyped-call]
+
+    made = tl.trace(nn.Sequential(nn.Linear(2, 2), Inner(), nn.Tanh()), torch.ones(1, 2))
+    with pytest.raises(ValueError, match="no way back"):
+        made.backward(made.output.sum())
+    for graph in ("combined", "backward"):
+        for view in ({}, {"collapse": "max"}, {"most_nodes": 1}):
+            picture = picture_of(made.tables, PictureOptions(graph=graph, **view))  # type: ignore[arg-type]
+            (failed,) = [one for one in picture.nodes if "failed" in one.marks]
+            assert failed.title == ("1" if failed.kind == "module" else "refusing_back_1")
+            assert picture.caption[0] == "backward pass 1 failed in refusing_back_1_3: ValueError: no way back"
+    assert not [one for one in picture_of(made.tables).nodes if "failed" in one.marks]
+    made.cleanup()
 
 
 def test_lines_are_what_was_asked_for(trace: tl.Trace) -> None:

@@ -38,7 +38,7 @@ def op(number: int, *marks: str, cluster: int = -1, title: str | None = None) ->
 
 def small() -> Picture:
     """A node of each kind, each mark, each kind of edge, and modules in each other."""
-    kinds = ("input", "output", "buffer", "param", "module", "grad_fn", "failed", "ops")
+    kinds = ("input", "output", "buffer", "param", "module", "grad_fn", "failed", "ops", "grad_fns", "params")
     clusters = (
         Cluster(key="a", title="encoder", lines=("Encoder",), table="module_calls", rows=(1,)),
         Cluster(key="b", title="encoder.0", lines=("Block",), parent=0, table="module_calls", rows=(2,), times=12),
@@ -64,7 +64,7 @@ def small() -> Picture:
         Edge(source=9, target=3, kind="backward"),
     ]
     return Picture(
-        title="Small", caption=("12 nodes", "nothing hidden"), nodes=tuple(nodes), edges=tuple(edges), clusters=clusters
+        title="Small", caption=("14 nodes", "nothing hidden"), nodes=tuple(nodes), edges=tuple(edges), clusters=clusters
     )
 
 

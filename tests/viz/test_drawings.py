@@ -139,7 +139,7 @@ def test_the_text_tells_nodes_by_number_and_from_where_they_read() -> None:
         told
         == """\
 Small
-12 nodes
+14 nodes
 nothing hidden
 
    + encoder  Encoder
@@ -157,7 +157,9 @@ nothing hidden
  9 # the module x 3  a line  another  2 calls  <- nothing
 10 d the grad_fn x 3  a line  another  fired 2 times  again after 10 (loop)
 11 X the failed x 3  a line  another  2 passes
-12 : the ops x 3  a line  another  2 passes  <- nothing"""
+12 : the ops x 3  a line  another  2 passes  <- nothing
+13 D the grad_fns x 3  a line  another  2 passes
+14 P the params x 3  a line  another  2 passes"""
     )
 
 

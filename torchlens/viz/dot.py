@@ -246,11 +246,11 @@ def fill_of(node: Node, theme: Theme) -> str:
             return theme.kept if "saved" in node.marks else theme.op
         case "buffer":
             return theme.buffer
-        case "param":
+        case "param" | "params":
             return theme.param
         case "module":
             return theme.module
-        case "grad_fn":
+        case "grad_fn" | "grad_fns":
             return theme.grad_fn
         case "failed":
             return theme.failed
@@ -270,7 +270,7 @@ def line_around(node: Node, theme: Theme) -> tuple[str, str]:
 def style_of(node: Node) -> str:
     """Corners and the kind of line; what holds a tensor of the model has corners, what ran has none."""
     words = ["filled"]
-    if node.kind not in ("param", "buffer"):
+    if node.kind not in ("param", "params", "buffer"):
         words.append("rounded")
     if "opaque" in node.marks:
         words.append("dashed")

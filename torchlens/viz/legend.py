@@ -41,9 +41,9 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
         ("op, kept", any("saved" in op for op in ops), theme.kept),
         ("op, not kept", any("saved" not in op for op in ops) or "ops" in kinds, theme.op),
         ("module, closed", "module" in kinds, theme.module),
-        ("parameter", "param" in kinds, theme.param),
+        ("parameter", bool(kinds & {"param", "params"}), theme.param),
         ("buffer", "buffer" in kinds, theme.buffer),
-        ("grad_fn", "grad_fn" in kinds, theme.grad_fn),
+        ("grad_fn", bool(kinds & {"grad_fn", "grad_fns"}), theme.grad_fn),
         ("failed", "failed" in kinds or "failed" in marks, theme.failed),
     )
     for word, is_there, fill in fills:

@@ -38,6 +38,8 @@ SIGNS: Final[Mapping[str, str]] = {
     "grad_fn": "d",
     "failed": "X",
     "ops": ":",
+    "grad_fns": "D",
+    "params": "P",
 }
 """What stands before a node, by its kind; ``kept`` is an op whose activation was kept."""
 
@@ -52,6 +54,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "grad_fn": "grad_fn",
     "failed": "failed",
     "ops": "several ops",
+    "grad_fns": "several grad_fns",
+    "params": "several parameters",
 }
 
 FROM: Final[Mapping[str, str]] = {

@@ -57,7 +57,8 @@ def node_words(node: Node, label: str | None = None) -> tuple[str, tuple[str, ..
         first, *lines = label[: WIDEST * (MOST_LINES + 1)].split("\n")
         return bounded([first])[0], bounded(lines)
     title = cut(node.title, WIDEST) + (f" x {node.times}" if node.times > 1 else "")
-    often = "fired {:,} times" if node.kind == "grad_fn" else "{:,} calls" if node.kind == "module" else "{:,} passes"
+    is_fired = node.kind == "grad_fn" or node.table == "grad_fns"
+    often = "fired {:,} times" if is_fired else "{:,} calls" if node.kind == "module" else "{:,} passes"
     passes = [often.format(node.passes)] if node.passes > 1 else []
     return title, bounded([*node.lines, *passes, *marks])
 
