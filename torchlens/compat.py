@@ -30,12 +30,15 @@ detach: Final = Tensor.detach
 contiguous: Final = Tensor.contiguous
 to: Final = Tensor.to
 data_ptr: Final = Tensor.data_ptr
+is_neg: Final = Tensor.is_neg
+is_conj: Final = Tensor.is_conj
 neg_view: Final[Callable[[Tensor], Tensor]] = torch._neg_view
 resolve_conj: Final = Tensor.resolve_conj
 resolve_neg: Final = Tensor.resolve_neg
 untyped_storage: Final = Tensor.untyped_storage
 generator_state: Final = torch.Generator.get_state
 truth: Final = Tensor.__bool__
+_texts: Final[dict[str, Any]] = {"__repr__": Tensor.__repr__, "__format__": Tensor.__format__}
 
 grad_enabled: Final = torch.is_grad_enabled
 inference_enabled: Final = torch.is_inference_mode_enabled
@@ -84,6 +87,13 @@ real_parts: Final = torch.view_as_real
 dequantized: Final = Tensor.dequantize
 
 TENSOR_BASE: Final = torch._C.TensorBase
+
+
+def unwrapped_method(name: str) -> Any:
+    """A method of tensors as torch has it; of those in Python only the ones that give a text."""
+    return _texts[name] if name in _texts else getattr(TENSOR_BASE, name)
+
+
 OP_PACKET: Final = torch._ops.OpOverloadPacket
 OP_OVERLOAD: Final = torch._ops.OpOverload
 
@@ -510,7 +520,7 @@ def op_name(op: Any) -> tuple[str, str]:
 def op_at(path: str) -> Any | None:
     """The operator of this import path, ``torch.ops.aten.add.Tensor`` say, if this process knows it already."""
     names = path.split(".")
-    if names[:2] != ["torch", "ops"] or len(names) not in (4, 5) or names[3] in READS_FILES:
+    if names[:2] != ["torch", "ops"] or len(names) not in (4, 5) or names[3] in REACHES_OUT:
         return None
     found: Any = vars(torch.ops).get(names[2])  # not getattr, which would make a namespace of any name
     if not isinstance(found, torch._ops._OpNamespace):
@@ -520,8 +530,8 @@ def op_at(path: str) -> Any | None:
     return found if isinstance(found, (OP_PACKET, OP_OVERLOAD)) else None
 
 
-READS_FILES: Final = frozenset(("from_file",))
-"""Operators that a stored event must not be able to call."""
+REACHES_OUT: Final = frozenset(("from_file", "save", "_print"))
+"""Operators that read or write more than tensors, which a stored event must not be able to call."""
 
 
 def op_draws(op: Any) -> bool:
@@ -827,6 +837,20 @@ TORCHS_NAMESPACES: Final = frozenset(
     """.split()
 )
 """Namespaces of the operators that come with torch."""
+
+
+COMPUTING_NAMESPACES: Final = frozenset(
+    "aten prims quantized _quantized mkldnn mkldnn_prepacked mkl onednn sparse rngprims prepacked xnnpack".split()
+)
+"""Those whose operators compute, and reach no other process, file or profiler."""
+
+
+def is_computing_operator(op: Any) -> bool:
+    """Whether an operator is of those namespaces, and the dispatcher knows it: TorchScript has others in them."""
+    if op_name(op)[1].split(".")[2] not in COMPUTING_NAMESPACES:
+        return False
+    overloads = [op] if isinstance(op, OP_OVERLOAD) else [getattr(op, name) for name in op.overloads()]
+    return any(torch._C._dispatch_has_kernel(overload.name()) for overload in overloads)
 
 
 def is_torchs_operator(op: Any) -> bool:

@@ -86,9 +86,9 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     own = True
     if not tensor.is_cpu:
         tensor, own = compat.to(compat.detach(tensor), "cpu"), False
-    if tensor.is_neg():
+    if compat.is_neg(tensor):
         tensor, own = compat.resolve_neg(tensor), False
-    if tensor.dtype.is_complex and tensor.is_conj():
+    if tensor.dtype.is_complex and compat.is_conj(tensor):
         tensor, own = compat.resolve_conj(tensor), False
     strides: tuple[int, ...] | None = None
     if not tensor.is_contiguous():

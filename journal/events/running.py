@@ -54,7 +54,7 @@ class ForwardWitnessed(Event):
     containers: tuple[tuple[tuple[Plain, ...], str], ...]  # path in the result and class of what its template renames
     parameters: tuple[Told, ...]  # by number, as they stood before it
     buffers: tuple[Told, ...]  # by number, as each was first read
-    generators: tuple[str, ...]  # "python", "numpy": numbers were drawn from them, and are told as constants
+    generators: tuple[str, ...]  # "python", "numpy": numbers were drawn, and are told as constants; "torch": was set
     layouts: tuple[
         tuple[int, tuple[int, ...]], ...
     ]  # parameter and strides, in elements, of each that is not contiguous

@@ -498,7 +498,13 @@ def test_a_run_is_a_trace_with_its_own_values(net: tuple[Net, tl.Trace]) -> None
     wanted = tl.trace(model, x)
     assert all(torch.equal(op.out, wanted.ops[op.label].out) for op in told.ops if op.has_saved_activation)
     assert told.check_metadata_invariants()
-    assert not told.readiness
+    assert [one.code for one in told.readiness.diagnostics] == ["trace_of_run"]
+    for asked in (
+        lambda: told.run(inputs=x),
+        lambda: told.save("never.tlspec", level="runnable"),
+        lambda: told.backward(trace.output["y"].sum()),
+    ):
+        assert refusal(asked, RunCapabilityUnavailableError) == "run_capability_unavailable"
     assert trace.run(inputs=x, fast=True).trace is None
 
 

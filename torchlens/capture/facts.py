@@ -16,6 +16,7 @@ import attrs
 import torch
 from torch import Tensor
 
+from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
 from projections.arguments import step_into
 from projections.errors import NotYetKnown
 from projections.graph import function_of_node
@@ -339,3 +340,10 @@ class FactsOfCapture:
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """Its shape; () where it has no one shape, as a nested tensor, or none yet, as a lazy module's buffer."""
     return () if tensor.is_nested or compat.is_uninitialized(tensor) else tuple(int(size) for size in tensor.shape)
+
+
+def modes_around() -> int:
+    """The modes that torch is in here, as an event tells them."""
+    mode = MODE_GRAD if compat.grad_enabled() else 0
+    mode |= MODE_INFERENCE if compat.inference_enabled() else 0
+    return mode | (MODE_AUTOCAST if compat.any_autocast_enabled() else 0)

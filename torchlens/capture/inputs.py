@@ -79,9 +79,9 @@ def _copy(tensor: Tensor, shared: dict[int, Tensor] | None) -> Tensor:
     if not has_plain_memory(tensor):
         with compat.NoTorchFunction():
             return copy_of(tensor)
-    if tensor.dtype.is_complex and tensor.is_conj():
+    if tensor.dtype.is_complex and compat.is_conj(tensor):
         return _copy(tensor.conj(), shared).conj()
-    if tensor.is_neg():
+    if compat.is_neg(tensor):
         return compat.neg_view(_copy(compat.neg_view(tensor), shared))
     with compat.NoTorchFunction():
         if shared is None:

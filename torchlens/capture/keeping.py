@@ -217,7 +217,12 @@ class Keeper:
             number, first, count, dtype = region
             offset = int(tensor.storage_offset()) - first
             inside = offset >= 0 and offset + reach(tensor.shape, tensor.stride()) <= count
-            if tensor.dtype is dtype and inside and not tensor.is_neg() and not (dtype.is_complex and tensor.is_conj()):
+            if (
+                tensor.dtype is dtype
+                and inside
+                and not compat.is_neg(tensor)
+                and not (dtype.is_complex and compat.is_conj(tensor))
+            ):
                 return (number, offset, None if tensor.is_contiguous() else tuple(tensor.stride()))
         packed = dense_bytes(tensor)
         if packed is None:

@@ -10,6 +10,7 @@ A class of its own, so that a capture that did not ask pays nothing.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import random
 import sys
@@ -24,11 +25,11 @@ from torch import Tensor
 
 from journal.events import ConstantKept, ForwardWitnessed, ValueTaken, WrittenUnseen
 from projections.arguments import is_whole
-from torchlens import compat
+from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
-from torchlens.capture.functions import Function
+from torchlens.capture.functions import Function, generator_of
 from torchlens.capture.recorder import SHARES_OUTSIDE, Recorder
-from torchlens.capture.template import PLAIN, children, encode, leaves, path_of, plain_key
+from torchlens.capture.template import MAX_TEXT, PLAIN, children, encode, leaves, path_of, plain_key
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import WitnessRecorder
 from torchlens.tensors import contiguous_bytes
@@ -39,15 +40,27 @@ Told = tuple[int, "str | None"]
 
 TAKING_METHODS: Final = (
     *("item", "tolist", "__int__", "__float__", "__index__", "__complex__"),
-    *("equal", "allclose", "is_nonzero"),
+    *("equal", "allclose", "is_nonzero", "is_conj", "is_neg", "is_inference", "__repr__", "__format__"),
 )
-"""Methods of tensors that give something that is no tensor and depends on elements. A truth is told in any case."""
+"""Methods of tensors that give something that is no tensor: it depends on elements, or on what no record has.
 
-TAKING_FUNCTIONS: Final = ("equal", "allclose", "is_nonzero")
+A truth is told in any case.
+"""
+
+TAKING_FUNCTIONS: Final = ("equal", "allclose", "is_nonzero", "is_conj", "is_neg", "is_inference")
 """The same among the functions of ``torch``."""
 
 READING: Final = frozenset(("numpy", "__array__", "__dlpack__"))
 """Ways of handing out memory that are there to be read."""
+
+LENDING: Final = frozenset(("untyped_storage", "storage", "__reduce_ex__"))
+"""Those that hand out all of a tensor's memory, not its elements alone; the last is how a tensor is pickled."""
+
+ADDRESSES: Final = frozenset(("data_ptr",))
+"""Those that say where it is. Whether anything was read there cannot be seen."""
+
+COPYING: Final = frozenset((copy.copy.__code__, copy.deepcopy.__code__))
+"""Code that pickles a tensor to make another of it at once."""
 
 TOLD_CLASSES: Final[dict[type, str]] = {OrderedDict: "collections.OrderedDict", deque: "collections.deque"}
 """Containers of the standard library that a template shows as a plain dict or list."""
@@ -57,6 +70,12 @@ def digest_of(tensor: Tensor) -> str | None:
     """XXH3-128 of a tensor's elements in the order of its axes; None where they are in no plain memory."""
     data = contiguous_bytes(tensor)
     return None if data is None else xxhash.xxh3_128_hexdigest(data)
+
+
+def memory_digest_of(tensor: Tensor) -> str | None:
+    """XXH3-128 of all of a tensor's memory; as ``digest_of`` where it has none to look at."""
+    memory = _memory_of(tensor)
+    return digest_of(tensor if memory is None else memory)
 
 
 class ReplayableRecorder(Recorder):
@@ -80,6 +99,9 @@ class ReplayableRecorder(Recorder):
         self._asked: dict[str, Function] = {}
         self._result: Any = None
         self._drawn: tuple[str, ...] = ()
+        self._stood: dict[str, bytes] = {}  # by device: the state of its generator after the last draw
+        self._drawing: tuple[str, torch.Generator] | None = None  # what the running call draws from
+        self._is_set = False  # whether the forward set such a state itself
 
     # -- what Python takes
 
@@ -98,7 +120,7 @@ class ReplayableRecorder(Recorder):
         places: list[tuple[Any, str, Any]] = []
         try:
             for owner, path, names in (
-                (Tensor, "torch.Tensor", TAKING_METHODS),
+                (Tensor, "torch.Tensor", (*TAKING_METHODS, "__reduce_ex__")),
                 (torch, "torch", TAKING_FUNCTIONS),
             ):
                 for name in names:
@@ -114,7 +136,7 @@ class ReplayableRecorder(Recorder):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if self.is_listening():
+            if self.is_listening() and sys._getframe(1).f_code not in COPYING:
                 with compat.NoTorchFunction():
                     self._took(function, args, kwargs, result, sys._getframe(1))
             return result
@@ -130,8 +152,11 @@ class ReplayableRecorder(Recorder):
         self._look_at(args, kwargs)
         template, named = self.take(args, kwargs, inputs, tensors)
         is_plain = type(result) in PLAIN or isinstance(result, complex)
+        if isinstance(result, str) and len(result) > MAX_TEXT:  # a template would cut it
+            is_plain = False
+        look = memory_digest_of if function.func_name in LENDING else digest_of
         with self.working():
-            digest = None if is_plain or not tensors else digest_of(tensors[0])
+            digest = None if is_plain or not tensors or function.func_name in ADDRESSES else look(tensors[0])
         self.note(
             ValueTaken(
                 function=self._function(function),
@@ -173,7 +198,7 @@ class ReplayableRecorder(Recorder):
         if not self.is_listening() or not isinstance(tensor, Tensor):
             return
         with compat.NoTorchFunction():
-            if name in READING:
+            if name in READING or name in LENDING or name in ADDRESSES:
                 function = self._asked.setdefault(name, Function(name, f"torch.Tensor.{name}", getattr(Tensor, name)))
                 self._took(function, (tensor,), {}, tensor, sys._getframe(2))
             self._hand_out(tensor)
@@ -253,6 +278,7 @@ class ReplayableRecorder(Recorder):
     ) -> None:
         first = self.values
         super()._executed(function, template, named, inputs, tensors, result, *rest)
+        self._has_drawn()
         if self.values == first or inputs:
             return
         made = [tensor for _, tensor in leaves(result)]
@@ -318,11 +344,43 @@ class ReplayableRecorder(Recorder):
     def _looking_at_generators(self) -> Iterator[None]:
         """Numbers that Python's and NumPy's generators give go into the recorded arguments, and are drawn once."""
         before = _other_generators()
+        with self.working():
+            self._stood.update(generators.states())
         try:
             yield
         finally:
             after = _other_generators()
-            self._drawn = tuple(name for name, state in after.items() if before.get(name, state) != state)
+            drawn = tuple(name for name, state in after.items() if before.get(name, state) != state)
+            self._drawn = (*drawn, "torch") if self._is_set else drawn
+
+    def _keep_random_state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        """As for any capture; torch's generators must stand where the last draw left them."""
+        device = _drawn_from(args, kwargs)
+        if device is not None:
+            generator = generator_of(args, kwargs)
+            state = self._state_of(generator)
+            if self._stood.setdefault(device, state) != state:
+                self._is_set = True
+            self._drawing = device, generator
+        return super()._keep_random_state(args, kwargs)
+
+    def _has_drawn(self) -> None:
+        """A call has ended; remember where it left the generator, if it drew from one."""
+        if self._drawing is not None:
+            device, generator = self._drawing
+            self._stood[device], self._drawing = self._state_of(generator), None
+
+    def _state_of(self, generator: torch.Generator) -> bytes:
+        with self.working():
+            return bytes(compat.generator_state(generator).numpy())
+
+
+def _drawn_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The device whose generator a call draws from; None for a generator of the model's own."""
+    generator = generator_of(args, kwargs)
+    if any(value is generator for value in (*args, *kwargs.values())):
+        return None
+    return str(generator.device)
 
 
 def _other_generators() -> dict[str, Any]:

@@ -559,7 +559,8 @@ class Trace(View):
         Raises:
             BackwardRefused: ``loss_not_connected``, ``backward_inference_only``, ``backward_disarmed``.
             ConfigurationError: ``loss_type_invalid``.
-            RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
+            RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal,
+                and for the trace of a run.
             JournalError: The journal refused what the pass had to say; the backward has run.
         """
         if loss is MISSING:

@@ -34,7 +34,7 @@ class Divergence(NamedTuple):
 
     code: str
     problem: str
-    event: int  # number of the recorded event
+    event: int | None  # number of the recorded event; None for the run as a whole
     place: str | None  # in the model's source: "model.py:17 in Net.forward"
 
     def __str__(self) -> str:
@@ -68,8 +68,8 @@ class RunReport:
     Attributes:
         path_faithfulness: ``"verified"``: everything that Python took out of tensors was taken again and was the same,
             so the model's code would have gone the way that was recorded. ``"diverged"``: something was not; the
-            result is that of the recorded path, which the model would not have gone. ``"unverifiable"``: a size that
-            depends on values is another one, or Python drew numbers of its own, so that nothing can be said.
+            result is that of the recorded path, which the model would not have gone. ``"unverifiable"``: nothing
+            was other, but something that Python may have looked at is, or cannot be compared.
         numeric_attestation: Given what the capture was given, did the capture's results come out, bit for bit?
             ``"not_applicable"`` where inputs, state or random numbers are others; ``"not_present"`` where there are
             no digests to compare with.
@@ -77,7 +77,7 @@ class RunReport:
         seed: The seed that every generator was set to; None where they were left as they stood.
         draws: ``"fresh"`` random numbers, ``"recorded"`` ones; None where no call draws any.
         num_checks: How many facts about inputs, results and what Python took were compared.
-        divergence: The first that was not as recorded; None where all were.
+        divergence: The first that was not as recorded, or cannot be compared; None where all were.
         buffers_written: Addresses of the buffers that the forward writes. The model's own are left alone; what the run
             made of them is in ``RunResult.buffers``.
     """

@@ -167,6 +167,7 @@ class View(ABC):
         self.artifact: Stored | None = None  # set by whoever loaded it from one
         self.indexed: tuple[CaptureTables, Index] | None = None
         self.given_state: Mapping[str, Any] | None = None  # parameters and buffers for ``run``, by name
+        self.is_of_run = False  # set by whoever tells a run of recorded calls as a trace
         self.is_journal_closed = False  # with that it was cleaned up
 
     # -- tables
@@ -239,9 +240,16 @@ class View(ABC):
         """What records backward passes.
 
         Raises:
-            RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal.
+            RunCapabilityUnavailableError: ``run_capability_unavailable``, for a trace that was read from a journal,
+                and for the trace of a run.
         """
         self.require_open()
+        if self.is_of_run:
+            raise RunCapabilityUnavailableError(
+                code="run_capability_unavailable",
+                problem="this is the trace of a run, and backward passes are recorded of captures alone",
+                remedy="call backward on what result.output holds, or capture the model with these inputs",
+            )
         if self.backwards is None:
             raise RunCapabilityUnavailableError(
                 code="run_capability_unavailable",

@@ -36,7 +36,7 @@ from projections.program import (
 )
 from torchlens import compat
 from torchlens.capture.functions import BUILTINS, generator_of
-from torchlens.capture.replayable import digest_of
+from torchlens.capture.replayable import ADDRESSES, LENDING, digest_of, memory_digest_of
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.errors import PathDivergenceError, TorchLensError, message_of
 from torchlens.reading.run_result import Divergence, Draws, PathFaithfulness
@@ -140,6 +140,7 @@ class Execution:
         buffers: By number; they are written.
         draws: Whether calls draw fresh random numbers or those that were recorded.
         strict: Refuse at the first difference.
+        doubt: Why the run cannot be verified, where that is known before.
         heard: Told of each step.
     """
 
@@ -154,6 +155,7 @@ class Execution:
         buffers: Mapping[int, Tensor],
         draws: Draws,
         strict: bool,
+        doubt: Divergence | None,
         heard: Heard,
     ) -> None:
         self.view: Final = view
@@ -168,8 +170,8 @@ class Execution:
         self.heard: Final = heard
         self.num_checks = 0
         self.has_drawn = False
-        self.divergence: Divergence | None = None
-        self.faithfulness: PathFaithfulness = "verified"
+        self.divergence = doubt
+        self.faithfulness: PathFaithfulness = "verified" if doubt is None else "unverifiable"
         self.buffers_written: Final[dict[int, None]] = {}
 
     # -- the whole
@@ -221,7 +223,9 @@ class Execution:
         for slot, (tensor, output) in enumerate(zip(results, step.outputs, strict=True)):
             self.values[step.first + slot] = tensor
             if not tensor.is_nested and tuple(tensor.shape) != output.shape:
-                self.unsure(step, f"{step.func_qualname} gave shape {tuple(tensor.shape)} and not {output.shape}")
+                problem = f"{step.func_qualname} gave shape {tuple(tensor.shape)} and not {output.shape}"
+                place = place_of(self.view, self.program.sites.get(step.event))
+                self.unsure(Divergence("result_shape_differs", problem, step.event, place))
         self.heard.after(step, results)
 
     def called(self, step: Executed, call: Call, given: list[Tensor]) -> list[Tensor]:
@@ -335,8 +339,13 @@ class Execution:
             return
         self.num_checks += 1
         key = (step.func_name, step.func_qualname)
+        if step.func_name in ADDRESSES:
+            place = place_of(self.view, step.site)
+            self.unsure(Divergence("memory_looked_at", f"{step.func_qualname} gave an address", step.at, place))
+            return
         if step.digest is not None or key in HANDING_OUT:
-            found = digest_of(given[0]) if given else None
+            look = memory_digest_of if step.func_name in LENDING else digest_of
+            found = look(given[0]) if given else None
             if found != step.digest:
                 self.differs(step, "taken_value_divergence", f"{step.func_qualname} gives other numbers than it did")
             return
@@ -363,19 +372,18 @@ class Execution:
 
     def differs(self, step: Asked | Truth, code: str, problem: str) -> None:
         """Python would have got something else than it did."""
-        self.faithfulness = "diverged"
         found = Divergence(code, problem, step.at, place_of(self.view, step.site))
-        if self.divergence is None or self.divergence.code == "result_shape_differs":
+        if self.faithfulness != "diverged":
             self.divergence = found
+        self.faithfulness = "diverged"
         if self.strict:
             raise refused(found)
 
-    def unsure(self, step: Executed, problem: str) -> None:
-        """A size depends on values, and Python may have looked at it."""
+    def unsure(self, found: Divergence) -> None:
+        """Python may have looked at something that is not as it was, or that cannot be compared."""
         if self.faithfulness == "verified":
             self.faithfulness = "unverifiable"
-            place = place_of(self.view, self.program.sites.get(step.event))
-            self.divergence = Divergence("result_shape_differs", problem, step.event, place)
+            self.divergence = found
 
 
 def refused(found: Divergence) -> PathDivergenceError:

@@ -11,19 +11,19 @@ from typing import Any, Final
 from torchlens import compat
 from torchlens.capture import wrap
 from torchlens.capture.functions import FUSED, NESTED
-from torchlens.capture.replayable import READING, TAKING_FUNCTIONS, TAKING_METHODS
+from torchlens.capture.replayable import ADDRESSES, LENDING, READING, TAKING_FUNCTIONS, TAKING_METHODS
 
 WHOLE_INSIDE: Final = frozenset((None, FUSED, NESTED))
 """Why a function was not watched inside, where it is torch's own and can be called as it was."""
 
 ANSWERING: Final[dict[tuple[str, str], Callable[..., Any]]] = {
-    **{(name, f"torch.Tensor.{name}"): getattr(compat.TENSOR_BASE, name) for name in TAKING_METHODS},
+    **{(name, f"torch.Tensor.{name}"): compat.unwrapped_method(name) for name in TAKING_METHODS},
     **{(name, f"torch.{name}"): getattr(compat.VARIABLE_FUNCTIONS, name) for name in TAKING_FUNCTIONS},
 }
 """What takes numbers and answers out of tensors."""
 
-HANDING_OUT: Final = frozenset((name, f"torch.Tensor.{name}") for name in READING)
-"""What gives the elements themselves; they are compared, and nothing is called."""
+HANDING_OUT: Final = frozenset((name, f"torch.Tensor.{name}") for name in READING | LENDING | ADDRESSES)
+"""What gives the elements themselves, or leads to them; they are compared, and nothing is called."""
 
 
 def function_of(name: str, path: str, opaque: str | None) -> Callable[..., Any] | None:

@@ -28,6 +28,7 @@ __all__ = ["CAUSES", "place_of", "preflight", "program_for", "refusal"]
 CAUSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "not_replayable": "the capture was made without CaptureOptions(replayable=True)",
+        "trace_of_run": "it is the trace of a run; the capture that was run can be run again",
         "artifact_not_runnable": "the artifact was saved at a level that does not keep what a run needs",
         "forward_not_returned": "the forward did not come to its end",
         "missing_callable_ref": "a call ran code that is not torch's, or that this version of torch does not have",
@@ -78,6 +79,8 @@ def refusal(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
 
 
 def found_in(view: View, program: Program) -> list[Diagnostic]:
+    if view.is_of_run:
+        return [Diagnostic("trace_of_run", CAUSES["trace_of_run"], None, None)]
     if not view.has_option("replayable"):
         return [Diagnostic("not_replayable", CAUSES["not_replayable"], None, None)]
     if view.artifact is not None and not view.artifact.keeps("run_constant"):

@@ -271,7 +271,9 @@ class Retelling(Heard):
         }
         handles = Handles(self.keeper.pins, self.nodes, self.keeper.reserved, functions, {})
         self.journal.lend(self.writer.stream, handles)
-        return Trace(self.journal, self.writer.stream, handles=handles, output=output)
+        made = Trace(self.journal, self.writer.stream, handles=handles, output=output)
+        made.is_of_run = True
+        return made
 
 
 def absent(*args: Any, **kwargs: Any) -> Any:

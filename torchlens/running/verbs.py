@@ -27,6 +27,7 @@ from torchlens.reading.run_result import Diagnostic, Draws, NumericAttestation, 
 from torchlens.reading.view import View
 from torchlens.running.containers import rebuilt
 from torchlens.running.contract import Bound, bound
+from torchlens.running.doubts import doubts
 from torchlens.running.executing import Call, Execution, Heard, calls_of
 from torchlens.running.obstacles import found_in, program_for, refusal
 from torchlens.running.retelling import Retelling
@@ -92,7 +93,7 @@ def require_runnable(view: View) -> None:
         )
     diagnostics = prepared(view).diagnostics
     if diagnostics:
-        raise refusal(diagnostics)
+        raise refused_by(diagnostics) if view.is_of_run else refusal(diagnostics)
 
 
 def load_state_dict(view: View, state_dict: Any) -> None:
@@ -117,6 +118,7 @@ def run(
         raise unavailable("model")
     require_switch("strict", strict)
     require_switch("fast", fast)
+    require_seed(seed)
     if draws not in get_args(Draws):
         raise ConfigurationError(
             code="option_value_invalid",
@@ -135,6 +137,7 @@ def run(
         try:
             with seeded(seed):
                 state = state_of(view, program, generator(seed))
+                found = doubts(view, program, given, state, is_fresh=draws == "fresh")
                 execution = Execution(
                     view,
                     program,
@@ -144,9 +147,10 @@ def run(
                     buffers=state.buffers,
                     draws=draws,  # type: ignore[arg-type]  # looked at above
                     strict=strict,
+                    doubt=next(iter(found), None),
                     heard=told or Heard(),
                 )
-                untouched = state_digests(program, state) if is_as_captured(program, given) else None
+                untouched = not found and is_as_captured(program, given) and state_digests(program, state)
                 outputs = execution.run()
             report = report_of(view, program, given, state, execution, outputs, seed, untouched)
             output = output_of(program, outputs)
@@ -163,8 +167,24 @@ def run(
     return RunResult(output, trace, report, written)
 
 
+def require_seed(seed: Any) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32):
+        raise ConfigurationError(
+            code="option_value_invalid",
+            problem=f"seed={seed!r} is no whole number from 0 to 2**32 - 1",
+            remedy="pass such a number, or None to draw from the generators as they stand",
+            argument="seed",
+        )
+
+
 def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
     """Why a trace cannot be run: that it was not captured for that, or what is in the way."""
+    if diagnostics[0].code == "trace_of_run":
+        return RunCapabilityUnavailableError(
+            code="run_capability_unavailable",
+            problem=f"this trace cannot be run: {diagnostics[0].problem}",
+            remedy="call run of the trace that gave this one",
+        )
     if diagnostics[0].code not in ("artifact_not_runnable", "not_replayable"):
         return refusal(diagnostics)
     return RunCapabilityUnavailableError(
@@ -175,10 +195,8 @@ def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
 
 
 def generator(seed: int | None) -> torch.Generator:
-    """What random parameters are drawn from: of the seed, else of that of torch's own, which stays as it is."""
-    made = torch.Generator()
-    made.manual_seed(torch.initial_seed() if seed is None else seed)
-    return made
+    """What random parameters are drawn from: one of the seed's own, else torch's, which then moves on."""
+    return torch.default_generator if seed is None else torch.Generator().manual_seed(seed)
 
 
 def arguments(view: View, inputs: Any, input_kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -233,23 +251,20 @@ def report_of(
     execution: Execution,
     outputs: list[Tensor],
     seed: int | None,
-    untouched: bool | None,
+    untouched: bool,
 ) -> RunReport:
     assert program.witnessed is not None  # preflight would have refused
     assert program.returned is not None
-    faithfulness, divergence = execution.faithfulness, execution.divergence
-    if faithfulness == "verified" and program.witnessed.generators:
-        faithfulness = "unverifiable"
     draws: Draws | None = execution.draws if execution.has_drawn else None
     words = view.tables.forward.words
     return RunReport(
-        path_faithfulness=faithfulness,
-        numeric_attestation=attestation(program, outputs, is_same=untouched is True and draws != "fresh"),
+        path_faithfulness=execution.faithfulness,
+        numeric_attestation=attestation(program, outputs, is_same=untouched and draws != "fresh"),
         state_source=state.source,
         seed=seed,
         draws=draws,
         num_checks=given.num_checks + execution.num_checks,
-        divergence=divergence,
+        divergence=execution.divergence,
         buffers_written=tuple(words.buffers[number].address for number in execution.buffers_written),
     )
 

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from journal import JournalError
 from journal.events import (
-    MODE_AUTOCAST,
-    MODE_INFERENCE,
     At,
     CaptureCalled,
     CaptureRequested,
@@ -50,6 +48,7 @@ from torchlens.capture import wrap
 from torchlens.capture.budget import Budget
 from torchlens.capture.changing import ChangingKeeper, MeasuringKeeper
 from torchlens.capture.checkpoints import Checkpoints, Evidence
+from torchlens.capture.facts import modes_around
 from torchlens.capture.handlers import Handlers
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
@@ -559,12 +558,13 @@ def _take_inputs(
             recorder.take_input(tensor, where, was_parameter=id(tensor) in parameters)
     inputs: list[int] = []
     template, named = recorder.take(args, kwargs, inputs, [])
-    mode = int(compat.grad_enabled())
-    mode |= MODE_INFERENCE if compat.inference_enabled() else 0
-    mode |= MODE_AUTOCAST if compat.any_autocast_enabled() else 0
     recorder.note(
         ForwardStarted(
-            args=template, kwargs=named, inputs=tuple(inputs), mode=mode, random_seed=request.options.random_seed
+            args=template,
+            kwargs=named,
+            inputs=tuple(inputs),
+            mode=modes_around(),
+            random_seed=request.options.random_seed,
         )
     )
 

@@ -1,0 +1,182 @@
+"""What a run cannot compare, or must: a model that looks past its tensors' elements is never falsely verified."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from tests.running.comparing import REPLAYABLE
+from torchlens.errors import ConfigurationError
+
+ONES, MINUS = torch.ones(2, 2), -torch.ones(2, 2)
+
+
+def report_of(model: Any, captured_on: Tensor, run_on: Tensor, **options: Any) -> Any:
+    """The report of a run, after the law: a run that is verified gives what the model gives."""
+    trace = tl.trace(model, captured_on, capture=REPLAYABLE)
+    result = trace.run(inputs=run_on, **options)
+    if result.report.path_faithfulness == "verified":
+        assert torch.equal(result.output, model(run_on))
+    return result.report
+
+
+LOOKS_AT_ITS_INPUT: list[tuple[Callable[[Tensor], Any], Tensor, Tensor]] = [
+    (lambda x: x.is_contiguous(), ONES, torch.arange(4.0).view(2, 2).t()),
+    (lambda x: x.stride(0) == 1, torch.ones(1, 4), torch.ones(4, 1).t()),
+    (lambda x: x.requires_grad, ONES, MINUS.clone().requires_grad_()),
+    (lambda x: x.grad_fn is None, ONES, MINUS.clone().requires_grad_() * 1),
+    (lambda x: isinstance(x, nn.Parameter), ONES, nn.Parameter(MINUS)),
+    (lambda x: x.untyped_storage().size() == 16, ONES, torch.ones(4, 2)[1:3]),
+    (lambda x: x.data_ptr() == 0, ONES, MINUS),
+]
+
+
+@pytest.mark.parametrize(("looks", "captured_on", "run_on"), LOOKS_AT_ITS_INPUT)
+def test_an_input_of_another_form_is_run_but_not_verified(
+    looks: Callable[[Tensor], Any], captured_on: Tensor, run_on: Tensor
+) -> None:
+    report = report_of(lambda x: x * (2 if looks(x) else 3), captured_on, run_on)
+    assert (report.path_faithfulness, report.numeric_attestation) == ("unverifiable", "not_applicable")
+    assert report.divergence is not None
+
+
+def test_what_torch_does_only_when_asked_is_a_witness() -> None:
+    plain = torch.ones(2, dtype=torch.complex64)
+    with pytest.warns(tl.errors.TorchLensWarning, match="run_path_diverged"):
+        assert report_of(lambda x: x * (2 if x.is_conj() else 3), plain, plain.conj()).path_faithfulness == "diverged"
+    assert report_of(lambda x: x * (2 if x.is_conj() else 3), plain, plain * 2).path_faithfulness == "verified"
+
+
+def printed(x: Tensor) -> str:
+    to = io.StringIO()
+    print(x, file=to)  # what a model does
+    return to.getvalue()
+
+
+def saved(x: Tensor) -> bytes:
+    to = io.BytesIO()
+    torch.save(x, to)
+    return to.getvalue()
+
+
+LOOKS_AT_ELEMENTS: list[Callable[[Tensor], Any]] = [
+    lambda x: f"{x[0, 0]:+.1f}" == "+1.0",
+    lambda x: "-" in str(x),
+    lambda x: "-" in repr(x),
+    lambda x: "-" in printed(x),
+    lambda x: x.untyped_storage()[3] == 63,
+    lambda x: bytes(x[1:].untyped_storage())[3] == 63,
+    lambda x: b"\x80?" in saved(x),
+]
+
+
+@pytest.mark.parametrize("looks", LOOKS_AT_ELEMENTS)
+def test_text_and_memory_that_python_took_are_witnesses(looks: Callable[[Tensor], Any]) -> None:
+    def model(x: Tensor) -> Tensor:
+        return x * (2 if looks(x) else 3)
+
+    trace = tl.trace(model, ONES, capture=REPLAYABLE)
+    same = trace.run(inputs=ONES.clone())
+    assert (same.report.path_faithfulness, same.report.numeric_attestation) == ("verified", "attested")
+    with pytest.warns(tl.errors.TorchLensWarning, match="run_path_diverged"):
+        assert trace.run(inputs=MINUS).report.path_faithfulness == "diverged"
+
+
+def test_a_copy_that_python_made_is_no_witness() -> None:
+    assert report_of(lambda x: copy.deepcopy(x) * 2, ONES, MINUS).path_faithfulness == "verified"
+
+
+def test_another_mode_around_a_run_leaves_it_unverified() -> None:
+    trace = tl.trace(lambda x: x * 2 if torch.is_grad_enabled() else x * 3, ONES, capture=REPLAYABLE)
+    for mode in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
+        with mode:
+            report = trace.run(inputs=ONES).report
+        assert (report.path_faithfulness, report.numeric_attestation) == ("unverifiable", "not_applicable")
+        assert report.divergence is not None
+        assert report.divergence.code == "ambient_mode_differs"
+    assert trace.run(inputs=ONES).report.numeric_attestation == "attested"
+
+
+def test_a_live_model_that_was_put_into_evaluation_leaves_a_run_unverified() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+    trace = tl.trace(model, ONES, capture=REPLAYABLE)
+    model[1].eval()
+    report = trace.run(inputs=ONES).report
+    assert report.path_faithfulness == "unverifiable"
+    assert report.divergence is not None
+    assert (report.divergence.code, report.divergence.problem.split()[0]) == ("training_differs", "1")
+    model.train()
+    assert trace.run(inputs=ONES).report.path_faithfulness == "verified"
+    trace.load_state_dict(model.eval().state_dict())  # the captured code with other weights: the model is not asked
+    assert trace.run(inputs=ONES).report.path_faithfulness == "verified"
+
+
+def seeds_itself(x: Tensor) -> Tensor:
+    torch.manual_seed(3)
+    return x + torch.rand(2, 2)
+
+
+def forks(x: Tensor) -> Tensor:
+    y = x + torch.rand(2, 2)
+    with torch.random.fork_rng():
+        y = y + torch.rand(2, 2)
+    return y + torch.rand(2, 2)
+
+
+@pytest.mark.parametrize("model", [seeds_itself, forks])
+def test_a_model_that_sets_a_generator_is_verified_with_recorded_draws_alone(model: Callable[[Tensor], Tensor]) -> None:
+    with torch.random.fork_rng():
+        trace = tl.trace(model, ONES, capture=REPLAYABLE)
+        report = trace.run(inputs=MINUS).report
+        assert report.path_faithfulness == "unverifiable"
+        assert report.divergence is not None
+        assert report.divergence.code == "generator_was_set"
+        recorded = trace.run(inputs=ONES, draws="recorded")
+    assert (recorded.report.path_faithfulness, recorded.report.numeric_attestation) == ("verified", "attested")
+
+
+def test_a_model_that_draws_as_it_comes_sets_no_generator() -> None:
+    own = torch.Generator().manual_seed(1)
+
+    def model(x: Tensor) -> Tensor:
+        y = nn.functional.dropout(x) + torch.rand(2, 2, generator=own) + torch.empty(2, 2).uniform_()
+        own.manual_seed(1)
+        return y + torch.rand(2, 2, generator=own) + torch.bernoulli(torch.full((2, 2), 0.5)) + torch.randn(2, 2)
+
+    trace = tl.trace(nn.Sequential(nn.LSTM(2, 2, 2, dropout=0.5)), ONES[None], capture=REPLAYABLE)
+    assert trace.run(inputs=ONES[None]).report.path_faithfulness == "verified"
+    assert tl.trace(model, ONES, capture=REPLAYABLE).run(inputs=MINUS).report.path_faithfulness == "verified"
+
+
+@pytest.mark.parametrize("seed", ["a", -1, 2**70, True, 1.0])
+def test_a_seed_that_is_none_is_refused(seed: Any) -> None:
+    trace = tl.trace(nn.ReLU(), ONES, capture=REPLAYABLE)
+    with pytest.raises(ConfigurationError) as refused:
+        trace.run(inputs=ONES, seed=seed)
+    assert (refused.value.code, refused.value.fields["argument"]) == ("option_value_invalid", "seed")
+
+
+def test_random_weights_are_drawn_from_the_generator_as_it_stands(tmp_path: Any) -> None:
+    trace = tl.trace(nn.Linear(2, 2), ONES, capture=REPLAYABLE)
+    trace.save(tmp_path / "a.tlspec", level="runnable")
+    loaded = tl.load(tmp_path / "a.tlspec")
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore", tl.errors.TorchLensWarning)  # that they are random
+        torch.manual_seed(0)
+        one, other = (loaded.run(inputs=ONES).output for _ in range(2))
+        torch.manual_seed(0)
+        again = loaded.run(inputs=ONES).output
+        state = torch.get_rng_state()
+        seeded = [loaded.run(inputs=ONES, seed=1).output for _ in range(2)]
+        assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+    assert torch.equal(*seeded)

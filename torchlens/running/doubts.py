@@ -1,0 +1,129 @@
+"""Why a run cannot be verified, seen before it begins: what Python can look at around the calls is not as it was.
+
+Reads  the given tensors, the modes around the run and the training flags of the live model, and what was recorded.
+Gives  one ``Divergence`` for each that differs. The recorded calls can be made all the same.
+Not    what a run is refused for (``contract``), or what Python took out of tensors (``executing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
+from projections.program import Asked, Given, Program
+from torchlens import compat
+from torchlens.capture.facts import modes_around
+from torchlens.capture.replayable import LENDING
+from torchlens.capture.template import path_of
+from torchlens.reading.run_result import Divergence
+from torchlens.reading.view import View
+from torchlens.running.contract import Bound
+from torchlens.running.state import State
+from torchlens.tensors import STRIDED
+
+__all__ = ["doubts"]
+
+MODES = ((MODE_GRAD, "grad"), (MODE_INFERENCE, "inference"), (MODE_AUTOCAST, "autocast"))
+
+
+def doubts(view: View, program: Program, given: Bound, state: State, *, is_fresh: bool) -> list[Divergence]:
+    """What is not as it was, in the order in which it is told of.
+
+    Args:
+        view: The capture.
+        program: What is run.
+        given: Its inputs.
+        state: Its parameters and buffers.
+        is_fresh: Calls draw fresh random numbers.
+    """
+    return [
+        *of_inputs(program, given),
+        *of_modes(program),
+        *(of_training(view) if state.source == "live_model_state" else ()),
+        *of_generators(program, is_fresh=is_fresh),
+    ]
+
+
+def of_inputs(program: Program, given: Bound) -> Iterator[Divergence]:
+    looks_at_memory = any(isinstance(step, Asked) and step.func_name in LENDING for step in program.steps)
+    for step in program.steps:
+        if isinstance(step, Given):
+            name = ".".join(map(str, step.path)) or "the input"
+            with compat.NoTorchFunction():
+                found = list(differences(step, given.originals[step.value]))
+                if looks_at_memory and lies_elsewhere(given.originals[step.value], given.tensors[step.value]):
+                    found.append("is part of a larger memory, which Python looked at")
+            for problem in found:
+                yield Divergence("input_form_differs", f"{name} {problem}", step.at, None)
+
+
+def differences(step: Given, tensor: Tensor) -> Iterator[str]:
+    """What Python can ask of a tensor that is not as it was, but for what a run is refused for."""
+    like = step.like
+    if tensor.requires_grad != like.requires_grad:
+        yield f"has requires_grad={tensor.requires_grad}, and had {like.requires_grad}"
+    if like.layout is None and tensor.layout is STRIDED and not tensor.is_nested:
+        strides = tuple(tensor.stride())
+        if tensor.is_contiguous():
+            # Those of a contiguous tensor are recorded as None: of axes of length 1 they may be any.
+            if like.strides is not None or strides != dense(tuple(tensor.shape)):
+                yield f"has strides {strides}, and had {like.strides or 'those of a contiguous tensor'}"
+        elif strides != like.strides:
+            yield f"has strides {strides}, and had {like.strides or 'those of a contiguous tensor'}"
+    kind = type(tensor)
+    if isinstance(tensor, nn.Parameter):  # the capture's model was given a copy, which is none
+        yield "is a parameter, and the model was given a tensor"
+    elif (None if kind is Tensor else path_of(kind)) != like.tensor_class:
+        yield f"is a {path_of(kind)}, and was a {like.tensor_class or 'torch.Tensor'}"
+
+
+def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a new tensor of this shape."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def lies_elsewhere(tensor: Tensor, copy: Tensor) -> bool:
+    """Whether a tensor lies otherwise in its memory than the copy that a run is given."""
+    if compat.storage_or_none(tensor) is None or compat.storage_or_none(copy) is None:
+        return False
+    here, there = compat.untyped_storage(tensor), compat.untyped_storage(copy)
+    return tensor.storage_offset() != copy.storage_offset() or here.nbytes() != there.nbytes()
+
+
+def of_modes(program: Program) -> Iterator[Divergence]:
+    assert program.started is not None  # preflight would have refused
+    then, now = program.started[3], modes_around()
+    for bit, name in MODES:
+        if (then ^ now) & bit:
+            problem = f"{name} mode is {'on' if now & bit else 'off'} around the run, and was not around the capture"
+            yield Divergence("ambient_mode_differs", problem, None, None)
+
+
+def of_training(view: View) -> Iterator[Divergence]:
+    """Modules that were put into training or evaluation since."""
+    handles = view.handles
+    if handles is None:
+        return
+    for number, row in enumerate(view.tables.forward.words.modules):
+        module = handles.module(number) if row.is_registered else None
+        if module is not None and module.training is not row.training:
+            problem = f"{row.address or 'the model'} has training={module.training}, and had {row.training}"
+            yield Divergence("training_differs", problem, None, None)
+            return  # a model is put into a mode as a whole
+
+
+def of_generators(program: Program, *, is_fresh: bool) -> Iterator[Divergence]:
+    assert program.witnessed is not None  # preflight would have refused
+    for name in program.witnessed.generators:
+        if name != "torch":
+            yield Divergence("numbers_were_drawn", f"numbers that {name} drew are told as constants", None, None)
+        elif is_fresh:
+            problem = 'the model set the state of torch\'s generator, which draws="recorded" alone gives again'
+            yield Divergence("generator_was_set", problem, None, None)
