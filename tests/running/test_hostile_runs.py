@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from journal import Event, MemoryJournal
 from journal.errors import TorchLensError
 from tests.strategies import capture_streams, plain_values, write_stream
 from torchlens.running import preflight
+from torchlens.running.functions import function_of
 
 
 def refused_or_done(act: Callable[[], Any]) -> Any:
@@ -72,8 +74,30 @@ def test_a_scattered_constant_takes_no_more_memory_than_its_elements() -> None:
     assert torch.equal(trace.run(inputs=torch.ones(4)).output, torch.ones(4))
 
 
-@pytest.mark.parametrize("path", ["os.system", "torch.load", "torch.ops.aten.from_file", "builtins.eval"])
+@pytest.mark.parametrize("path", ["os.system", "torch.load", "torch.ops.aten.save", "builtins.eval"])
 def test_a_stored_name_is_a_key_of_closed_tables_and_nothing_else(path: str) -> None:
-    from torchlens.running.functions import function_of
-
     assert function_of(path.rpartition(".")[2], path, None) is None
+
+
+REACHING = re.compile(r"save|file|^_?print$|socket|send|recv|all_?reduce|all_?gather|scatter_tensor|broadcast_$")
+REACHED = frozenset(("filename", "file", "path", "url", "host", "port", "command", "group_name", "process_group"))
+FOREIGN = re.compile(r"classes\.(c10d|dist_|profiler)|RRef|Future")
+
+
+def test_no_operator_of_the_closed_tables_reaches_a_file_a_process_or_the_network() -> None:
+    known = 0
+    for schema in torch._C._jit_get_all_schemas():
+        space, name = schema.name.split("::")
+        if function_of(name, f"torch.ops.{space}.{name}", None) is None:
+            continue
+        known += 1
+        types = [str(argument.type) for argument in (*schema.arguments, *schema.returns)]
+        names = {argument.name for argument in schema.arguments if "str" in str(argument.type)}
+        if REACHING.search(name) or REACHED & names or any(map(FOREIGN.search, types)):
+            pytest.fail(str(schema))
+    assert known > 1000
+
+
+def test_no_watched_function_is_given_a_file() -> None:
+    named = ("torch.from_file", "torch.save", "torch.load", "torch.Tensor.share_memory_")
+    assert not [path for path in named if function_of(path.rpartition(".")[2], path, None) is not None]

@@ -34,4 +34,4 @@ def function_of(name: str, path: str, opaque: str | None) -> Callable[..., Any] 
     if known is not None:
         return known.original if known.opaque in WHOLE_INSIDE else None
     found = compat.op_at(path)
-    return found if found is not None and compat.is_torchs_operator(found) else None
+    return found if found is not None and compat.is_computing_operator(found) else None
