@@ -177,6 +177,26 @@ def test_a_page_begins_at_a_size_that_can_be_read(reader_page: Path, open_page: 
     picture(page, "begin")
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (800, 600)])
+def test_nothing_covers_what_a_page_begins_with(size: tuple[int, int], reader_page: Path, open_page: Opened) -> None:
+    page = open_page(reader_page)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.reload()
+    settled(page)
+    begun = ask(page, "where('input_1')")
+    page.keyboard.press("f")
+    settled(page)
+    stage, below = page.locator("#stage").bounding_box(), page.locator("#below").bounding_box()
+    assert stage["y"] + stage["height"] <= below["y"] + 1
+    assert begun["inSight"]
+    assert ask(page, "where('output_1')")["inSight"]
+    small = page.locator("#overview").bounding_box()
+    for label in ask(page, "shown()"):
+        at = page.evaluate("label => window.torchlens.where(label)", label)
+        if small is not None:
+            assert not (at["x"] > small["x"] and at["y"] > small["y"]), label
+
+
 def test_no_box_covers_another_at_any_level(reader_page: Path, open_page: Opened) -> None:
     page = open_page(reader_page)
     counts = []
@@ -514,6 +534,48 @@ def test_the_op_that_failed_is_red_and_its_message_is_told(failed_page: Path, op
 
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+
+
+def many(x: Tensor) -> tuple[Tensor, ...]:
+    return tuple([torch.sin(x) if number % 2 else x * number for number in range(40)])
+
+
+def test_an_output_stands_right_below_the_op_that_it_was_returned_from(
+    browser: Any, folder: Path, open_page: Opened
+) -> None:
+    trace = tl.trace(many, torch.ones(2))
+    page = open_page(trace.to_html(folder / "many.html"))
+    page.keyboard.press("f")
+    settled(page)
+    for op in trace.ops:
+        if op.layer_type == "output":
+            at, above = (ask(page, f"where('{label}')") for label in (op.label, op.parents[0]))
+            assert 0 < at["y"] - above["y"] < 80 * ask(page, "scale"), op.label
+    assert ask(page, "overlaps()") == 0
+
+
+class Onion(nn.Module):
+    """Modules in modules, as many as asked for."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.i = Onion(depth - 1) if depth else nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.i(x + 1)
+
+
+@pytest.mark.parametrize(("depth", "is_open"), [(300, True), (420, False)])
+def test_a_deep_model_opens_to_its_end_or_says_where_it_stops(
+    depth: int, is_open: bool, browser: Any, folder: Path, open_page: Opened
+) -> None:
+    trace = tl.trace(Onion(depth), torch.ones(2), save="none")
+    page = open_page(trace.to_html(folder / f"onion{depth}.html"))
+    search(page, "relu_1")
+    relu = next(op.label for op in trace.ops if op.layer_type == "relu")
+    assert (ask(page, f"standsFor('{relu}')") == relu) == is_open
+    assert ("stays closed" in page.inner_text("#shown")) != is_open
+    assert len(page.inner_text("#panel .path")) < 300
 
 
 def test_names_that_look_like_markup_are_shown_as_text(browser: Any, folder: Path, open_page: Opened) -> None:

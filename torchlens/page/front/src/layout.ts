@@ -39,6 +39,8 @@ const MOST_EDGES_FOR_DAGRE = 72;
 const GAP = 26;
 const ROW_GAP = 28;
 const LANE = 7;
+const TRACKS = 5; // heights at which lines to lanes run between two rows
+const TRACK = 2;
 const WIDEST_ROW = 1500;
 const STEEP = 700; // px; what is less wide or high than this can be seen at once
 const TALL = 1500;
@@ -167,40 +169,57 @@ function rows(boxes: Box[], edges: Edge[]): Layout {
   let depth = 0;
   let number = 0;
   let [left, right] = [Infinity, -Infinity];
-  for (const members of byRank) {
-    if (!members) continue;
+  const placed = new Uint8Array(n);
+  const put = (part: number[], wanted: Map<number, number>): void => {
+    // What most follows from stands right below what it reads; the others beside it.
+    let pivot = 0;
+    part.forEach((at, k) => {
+      if (longest[at]! > longest[part[pivot]!]!) pivot = k;
+    });
+    const main = part[pivot]!;
+    x[main] = wanted.get(main)!;
+    let edge = x[main]! + boxes[main]!.w / 2;
+    for (let k = pivot + 1; k < part.length; k++) {
+      const at = part[k]!;
+      x[at] = Math.max(wanted.get(at)!, edge + GAP + boxes[at]!.w / 2);
+      edge = x[at]! + boxes[at]!.w / 2;
+    }
+    edge = x[main]! - boxes[main]!.w / 2;
+    for (let k = pivot - 1; k >= 0; k--) {
+      const at = part[k]!;
+      x[at] = Math.min(wanted.get(at)!, edge - GAP - boxes[at]!.w / 2);
+      edge = x[at]! - boxes[at]!.w / 2;
+    }
+    let high = 0;
+    for (const at of part) {
+      placed[at] = 1;
+      row[at] = number;
+      high = Math.max(high, boxes[at]!.h);
+      left = Math.min(left, x[at]! - boxes[at]!.w / 2);
+      right = Math.max(right, x[at]! + boxes[at]!.w / 2);
+    }
+    for (const at of part) y[at] = depth + boxes[at]!.h / 2;
+    depth += high + ROW_GAP;
+    number++;
+  };
+  const wish = (members: number[]): Map<number, number> => {
     const wanted = new Map(members.map((at) => [at, mean(above[at]!.map((one) => x[one]!))]));
     members.sort((a, b) => wanted.get(a)! - wanted.get(b)! || longest[b]! - longest[a]! || a - b);
-    for (const part of broken(members, boxes)) {
-      // What most follows from stands right below what it reads; the others beside it.
-      let pivot = 0;
-      part.forEach((at, k) => {
-        if (longest[at]! > longest[part[pivot]!]!) pivot = k;
-      });
-      const main = part[pivot]!;
-      x[main] = wanted.get(main)!;
-      let edge = x[main]! + boxes[main]!.w / 2;
-      for (let k = pivot + 1; k < part.length; k++) {
-        const at = part[k]!;
-        x[at] = Math.max(wanted.get(at)!, edge + GAP + boxes[at]!.w / 2);
-        edge = x[at]! + boxes[at]!.w / 2;
-      }
-      edge = x[main]! - boxes[main]!.w / 2;
-      for (let k = pivot - 1; k >= 0; k--) {
-        const at = part[k]!;
-        x[at] = Math.min(wanted.get(at)!, edge - GAP - boxes[at]!.w / 2);
-        edge = x[at]! - boxes[at]!.w / 2;
-      }
-      let high = 0;
-      for (const at of part) {
-        row[at] = number;
-        high = Math.max(high, boxes[at]!.h);
-        left = Math.min(left, x[at]! - boxes[at]!.w / 2);
-        right = Math.max(right, x[at]! + boxes[at]!.w / 2);
-      }
-      for (const at of part) y[at] = depth + boxes[at]!.h / 2;
-      depth += high + ROW_GAP;
-      number++;
+    return wanted;
+  };
+  for (const ranked of byRank) {
+    const members = ranked?.filter((at) => !placed[at]);
+    if (!members?.length) continue;
+    const wanted = wish(members);
+    const parts = [...broken(members, boxes)];
+    for (const part of parts) {
+      put(part, wanted);
+      if (parts.length === 1) continue;
+      // What only one of a part reads, and nothing follows from, stands right below the part and not below all of them.
+      const ends = part.flatMap((at) => below[at]!).filter((at) => !below[at]!.length && above[at]!.length === 1);
+      if (!ends.length) continue;
+      const places = wish(ends);
+      for (const line of broken(ends, boxes)) put(line, places);
     }
   }
   if (!n) [left, right] = [0, 0];
@@ -239,7 +258,10 @@ function rows(boxes: Box[], edges: Edge[]): Layout {
     const w1 = edge.to === PIN_OUT ? 0 : boxes[edge.to]!.w * 0.3;
     const towards = side === "left" ? -1 : 1;
     const [a, b] = [x0 + towards * w0, x1 + towards * w1];
-    lines[at] = [a, y0, a, y0 + ROW_GAP / 2, lx, y0 + ROW_GAP / 2, lx, y1 - ROW_GAP / 2, b, y1 - ROW_GAP / 2, b, y1];
+    // What leaves a row runs above what arrives at the next one, and each lane at a height of its own while there are few.
+    const height = (lane % TRACKS) * TRACK;
+    const [out, into] = [y0 + 3 + height, y1 - ROW_GAP / 2 - 2 + height];
+    lines[at] = [a, y0, a, out, lx, out, lx, into, b, into, b, y1];
     square[at] = true;
   }
   left -= lanes.left.length ? 14 + lanes.left.length * LANE : 0;

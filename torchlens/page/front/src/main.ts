@@ -6,7 +6,7 @@ import { button, el, option } from "./dom";
 import { keyList } from "./keys";
 import { Model } from "./model";
 import { Panel } from "./panel";
-import { Scene } from "./scene";
+import { DEEPEST, Scene } from "./scene";
 import { Scrubber } from "./scrubber";
 import { Search } from "./search";
 import { Timeline } from "./timeline";
@@ -74,10 +74,10 @@ export class Page {
     this.scene.build();
     this.view.sceneChanged();
     this.dress();
+    this.tellShown(); // with the legend it takes its rows from the view, which is fitted to what is left
     this.view.resize();
     this.view.begin();
     if (model.failed >= 0) this.view.show(model.failed);
-    this.tellShown();
     new ResizeObserver(() => {
       this.view.resize();
       this.scrubber.draw(THEMES[this.theme]);
@@ -249,7 +249,9 @@ export class Page {
       if (model.isOp(one.id)) ops++;
       else closed++;
     }
-    this.shown.textContent = `${ops.toLocaleString("en")} of ${model.numOps.toLocaleString("en")} ops shown${closed ? `, the others in ${closed.toLocaleString("en")} closed group${closed === 1 ? "" : "s"}` : ""}`;
+    const tooDeep = scene.shown.some((one) => !one.open && !model.isOp(one.id) && model.depth[one.id]! >= DEEPEST);
+    const limit = tooDeep ? `; what is more than ${DEEPEST} levels deep stays closed` : "";
+    this.shown.textContent = `${ops.toLocaleString("en")} of ${model.numOps.toLocaleString("en")} ops shown${closed ? `, the others in ${closed.toLocaleString("en")} closed group${closed === 1 ? "" : "s"}` : ""}${limit}`;
   }
 
   // -- keys

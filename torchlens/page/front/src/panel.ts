@@ -16,6 +16,7 @@ export interface Doings {
 
 /** Entries of a list beyond which a person asks for more. */
 const MOST_LISTED = 60;
+const MOST_OF_PATH = 6; // of the groups around what is selected, beside the root
 
 export class Panel {
   readonly element = el("aside", { id: "panel", label: "details" });
@@ -115,11 +116,17 @@ export class Panel {
 
   private pathOf(id: number): HTMLElement {
     const path = el("div", { class: "path" });
-    for (const group of this.model.path(id).filter((one) => !this.model.isStretch(one))) {
+    const groups = this.model.path(id).filter((one) => !this.model.isStretch(one));
+    const first = Math.max(1, groups.length - MOST_OF_PATH);
+    groups.forEach((group, at) => {
+      if (at > 0 && at < first) {
+        if (at === 1) path.append(`… ${count(first - 1)} more › `);
+        return;
+      }
       const name = group === this.model.root ? this.model.className(group) || this.model.label(group) : this.model.shortName(group);
-      path.append(this.link(group, name), " › ");
-    }
-    path.append(el("b", {}, this.model.isOp(id) ? this.model.label(id) : this.model.shortName(id)));
+      path.append(this.link(group, ended(name)), " › ");
+    });
+    path.append(el("b", {}, this.model.isOp(id) ? this.model.label(id) : ended(this.model.shortName(id))));
     return path;
   }
 
@@ -471,4 +478,9 @@ function topBy(n: number, of: (at: number) => number | null, most: number): numb
     .sort((a, b) => b[0] - a[0])
     .slice(0, most)
     .map(([, at]) => at);
+}
+
+/** The last letters of a name: an address that was cut has the same ones before them as those around it. */
+function ended(name: string): string {
+  return name.length > 40 ? `…${name.slice(-30)}` : name;
 }

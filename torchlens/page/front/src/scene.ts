@@ -9,7 +9,7 @@ import type { Model } from "./model";
 export const HEADER = 26;
 
 /** Groups deeper than this stay closed: the frames around them would fill the screen, and the stack is finite. */
-const DEEPEST = 200;
+export const DEEPEST = 400;
 const PAD = 12;
 
 export interface Shown {
