@@ -6,6 +6,7 @@ NumPy's counts only where something has imported it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import random
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import torch
 
 from torchlens import compat
 
-__all__ = ["RandomState", "seed_all", "seeded", "states"]
+__all__ = ["RandomState", "seed_all", "seeded", "state_of", "states"]
 
 
 class RandomState:
@@ -70,4 +71,10 @@ def states() -> tuple[tuple[str, bytes], ...]:
     generators = [("cpu", torch.default_generator)]
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         generators += [(f"cuda:{number}", one) for number, one in enumerate(torch.cuda.default_generators)]
-    return tuple([(device, bytes(compat.generator_state(generator).numpy())) for device, generator in generators])
+    return tuple([(device, state_of(generator)) for device, generator in generators])
+
+
+def state_of(generator: torch.Generator) -> bytes:
+    """The state of one generator; without NumPy, which ``Tensor.numpy`` needs."""
+    state = compat.generator_state(generator)
+    return ctypes.string_at(compat.data_ptr(state), state.nbytes)

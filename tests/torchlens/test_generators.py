@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.programs import run
 from torchlens.generators import RandomState, seed_all, seeded, states
 
 
@@ -48,3 +49,21 @@ def test_the_states_are_told_by_device() -> None:
     ((device, state),) = states()
     assert device == "cpu"
     assert state == bytes(torch.get_rng_state().numpy())
+
+
+def test_what_draws_is_captured_without_numpy() -> None:
+    run(
+        """
+        import sys, warnings
+        sys.modules["numpy"] = None
+        warnings.simplefilter("ignore")  # torch says that NumPy is missing
+        import torch
+        import torchlens as tl
+        from torch import nn
+        drawing = nn.Dropout(), nn.RReLU(), nn.LSTM(3, 3, num_layers=2, dropout=0.5)
+        model = nn.Sequential(nn.Linear(3, 3), *drawing).train()
+        trace = tl.trace(model, torch.ones(2, 3), capture=tl.CaptureOptions(replayable=True, save_rng_states=True))
+        assert {"dropout", "rrelu", "lstm"} <= {op.func_name for op in trace.ops}
+        assert "verified" in repr(trace.run(inputs=(torch.ones(2, 3),)))
+        """
+    )

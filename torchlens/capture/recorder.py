@@ -61,6 +61,7 @@ from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
 from torchlens.capture.wrap import CALLING_CODE
 from torchlens.errors import TorchLensError, message_of
+from torchlens.generators import state_of
 from torchlens.tensors import DTYPE_WORD
 
 OP: Final = OpExecuted.type_id
@@ -735,7 +736,7 @@ class Recorder:
     def _keep_random_state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """Number of the payload with the state of the generator that the call is about to draw from."""
         with self.working():
-            return self.writer.keep(bytes(compat.generator_state(generator_of(args, kwargs)).numpy()))
+            return self.writer.keep(state_of(generator_of(args, kwargs)))
 
     def _is_labelled(self, tensor: Tensor) -> bool:
         tag = getattr(tensor, "_torchlens_value", None)

@@ -55,6 +55,7 @@ from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.template import path_of
+from torchlens.generators import state_of
 from torchlens.handles import Handles
 from torchlens.reading.facade import Trace
 from torchlens.reading.view import View
@@ -169,7 +170,7 @@ class Retelling(Heard):
         if self.recorded:
             return self.copied(step.rng)
         args, kwargs = call_arguments(step.args, step.kwargs, tensors)
-        return self.writer.keep(bytes(compat.generator_state(generator_of(tuple(args), kwargs)).numpy()))
+        return self.writer.keep(state_of(generator_of(tuple(args), kwargs)))
 
     def described(self, recorded: Any, tensor: Tensor, value: int, *, keep: bool = True) -> tuple[Any, ...]:
         """A tensor of the run, in the place of a recorded one."""

@@ -26,6 +26,7 @@ from torchlens.errors import ValidationError
 from torchlens.generators import RandomState, seed_all
 from torchlens.reading.facade import Trace
 from torchlens.reading.failed import TraceCaptureError
+from torchlens.tensors import contiguous_bytes
 from torchlens.testing.given import require_seed
 from torchlens.validation.default_loss import weighted
 
@@ -287,7 +288,8 @@ def bits_of(tensor: Tensor) -> bytes:
 
 def _part_bits(part: Tensor) -> bytes:
     shape = repr(tuple(part.shape)).encode()
-    return shape + bytes(part.contiguous().cpu().flatten().view(torch.uint8).numpy()) if part.numel() else shape
+    held = contiguous_bytes(part)
+    return shape if held is None else shape + bytes(held)
 
 
 def _digest(value: Any) -> str:
