@@ -40,7 +40,15 @@ def test_every_call_of_a_loaded_artifact_comes_out_as_it_did(tmp_path: Path, opt
     made = 0
     for op in loaded.ops.compute:
         if not options and op.func_name == "linear":
-            assert refusal(lambda op=op: loaded.make_again(op), ReplayRefused) == "replay_value_not_kept"  # type: ignore[misc]  # bound now
+            with pytest.raises(ReplayRefused) as caught:
+                loaded.make_again(op)
+            assert caught.value.code == "replay_value_not_kept"
+            assert caught.value.problem.startswith("parameter 'first.weight' is not here")
+            assert "include_weights=True" in caught.value.remedy
+            assert "save_arg_values=True" in caught.value.remedy
+            trace.save(tmp_path / "w.tlspec", level="executable_with_callables", include_weights=True)
+            (found,) = tl.load(tmp_path / "w.tlspec").make_again(op.label)
+            assert same_bits(found.detach(), trace.ops[op.label].out.detach())
             continue
         found = loaded.make_again(op, allowed_custom_callable_modules=[HERE])
         slot = op.multi_output_index or 0

@@ -96,7 +96,7 @@ class Replay:
         """
         described = self.memory.describe(number)
         if described is None:
-            raise not_kept(number, "no event tells of it")
+            raise self.not_kept(number, "no event tells of it")
         try:
             held = None if self.view.handles is None else self.view.handles.tensor(number)
             if held is not None:
@@ -105,8 +105,30 @@ class Replay:
                 made: Tensor = self.view.stored(described.payload, described.dtype, described.shape)
                 return made
         except (PayloadUnavailableError, JournalError) as exc:
-            raise not_kept(number, exc.problem) from exc
-        raise not_kept(number, "it was not saved")
+            raise self.not_kept(number, exc.problem) from exc
+        raise self.not_kept(number, "it was not saved")
+
+    def not_kept(self, number: int, why: str) -> ReplayRefused:
+        """The refusal to give a call what is not here, with what would have kept it."""
+        if number < 0:
+            what = f"parameter {self.view.tables.forward.words.parameters[-1 - number].address!r}"
+            remedy = (
+                "make calls again in the process that captured, while the model has not changed; or save with "
+                "include_weights=True, or capture with save_arg_values=True"
+            )
+        else:
+            ops = self.view.table("ops")
+            rows = list(ops.column("value"))
+            what = f"what {ops.value('label', rows.index(number))} gave" if number in rows else f"value {number}"
+            remedy = (
+                "capture with save='all', or with save_arg_values=True, and save artifacts with what calls were given"
+            )
+        return ReplayRefused(
+            code="replay_value_not_kept",
+            problem=f"{what} is not here to be given to the call: {why}",
+            remedy=remedy,
+            number=number,
+        )
 
     def elements(self, number: int) -> tuple[Tensor, Spot | None]:
         """The elements of a value or, by a negative number, of a parameter, and their place.
@@ -116,7 +138,7 @@ class Replay:
         if number < 0:
             known = self.parameter(-1 - number)
             if known is None:
-                raise not_kept(number, "it is a parameter whose value before the forward is not known")
+                raise self.not_kept(number, "its value before the forward is not known")
             tensor = known.tensor
             if not is_plain(tensor):
                 return tensor, None
@@ -258,7 +280,7 @@ class Replay:
         try:
             state = bytearray(self.view.journal.payload(self.view.stream, call.rng))
         except JournalError as exc:
-            raise not_kept(call.first, f"the state of its random generator cannot be read: {exc.problem}") from exc
+            raise self.not_kept(call.first, f"the state of its random generator cannot be read: {exc.problem}") from exc
         generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
         try:
             yield
@@ -296,16 +318,6 @@ def is_plain(tensor: Tensor) -> bool:
 
 def spot_of(described: Described) -> Spot:
     return spot(DTYPE_BY_WORD[described.dtype], described.shape, described.strides, described.offset)
-
-
-def not_kept(number: int, why: str) -> ReplayRefused:
-    what = f"value {number}" if number >= 0 else f"parameter {-1 - number}"
-    return ReplayRefused(
-        code="replay_value_not_kept",
-        problem=f"{what} is not here to be given to the call: {why}",
-        remedy="capture with save='all', and make calls again in the process that captured or from a journal",
-        number=number,
-    )
 
 
 def unknown(number: int) -> ReplayRefused:
