@@ -265,6 +265,14 @@ def given_seeds(caller: FrameType) -> tuple[Any, ...] | None:
 
 _SEEDS: Final = {torch.autograd.backward.__code__: "grad_tensors", torch.autograd.grad.__code__: "grad_outputs"}
 
+_APPLY: Final = vars(torch.autograd.Function)["apply"]  # a class method: of Python's, since torch 2.14 of C's
+
+
+def function_apply(function: type, /, *args: Any, **kwargs: Any) -> Any:
+    """``autograd.Function.apply`` of a class, past any wrapper."""
+    return _APPLY.__get__(None, function)(*args, **kwargs)
+
+
 SAVED_TENSORS_HOOKS: Final[Any] = torch.autograd.graph.saved_tensors_hooks
 """The class of contexts that have hooks take what is saved for the backward, and give it back."""
 

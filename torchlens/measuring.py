@@ -228,7 +228,7 @@ def in_a_row(plain: Tensor) -> tuple[Tensor, int, Tensor | None]:
     kind = plain.dtype
     if kind is torch.bool:
         plain = compat.viewed(plain, torch.uint8)
-    elif kind is torch.complex32:
+    elif kind.is_complex and kind.itemsize < 8:  # torch has few functions for it
         plain = compat.to(plain, torch.complex64)
     elif kind.is_floating_point and kind.itemsize == 1:
         plain = compat.to(plain, torch.float32)

@@ -169,7 +169,7 @@ def backward_in_script(tensor: Tensor) -> Tensor:
     return tensor
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
 def test_a_scripted_backward_is_a_pass_that_the_engine_drained() -> None:
     trace = traced(save_grads=True)
     torch.jit.script(backward_in_script)(trace.output)

@@ -103,7 +103,7 @@ def test_091_hooks_of_the_user_s_see_what_is_recorded() -> None:
     assert trace["0"].grad.sum().item() == expected[0]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
 def test_097_a_capture_with_gradients_saved_does_not_trip_over_a_transform() -> None:
     trace = differentiated("097")
     assert trace.output_ops[0].grad == 1

@@ -520,7 +520,7 @@ def test_wrappers_of_models_are_taken_off() -> None:
 
 
 def test_a_scripted_submodule_is_one_op_and_a_scripted_root_is_refused() -> None:
-    with pytest.warns(DeprecationWarning, match="script"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="script"):
         scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
     trace = tl.trace(nn.Sequential(scripted, nn.Tanh()), torch.ones(1, 2))
     assert [op.func_name for op in trace.ops if op.is_compute_op] == ["sequential", "tanh"]

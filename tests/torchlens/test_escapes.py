@@ -154,7 +154,7 @@ def test_constants_that_were_there_before_are_no_finding(collects: bool) -> None
 GLOBAL = torch.full((3,), 2.0)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, at its first jvp
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # torch's own, at its first jvp
 @pytest.mark.parametrize(
     ("transform", "label"),
     [

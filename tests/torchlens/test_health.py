@@ -93,13 +93,13 @@ def relu_twice(x: Tensor) -> Tensor:
 
 def to_script(what: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # of TorchScript, as deprecated
         return torch.jit.script(what)
 
 
 def to_traced(module: nn.Module) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")  # of TorchScript, as deprecated
         return torch.jit.trace(module, torch.ones(3, 4))
 
 

@@ -43,7 +43,7 @@ def bare() -> tuple[Any, ...]:
 # Everything is put back -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
 def test_a_scripted_submodule_with_buffers_is_captured_and_left_alone() -> None:
     before = bare()
     model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.BatchNorm1d(4)))

@@ -20,8 +20,10 @@ from journal.events import FunctionSeen, OpExecuted, OpLeft, OpRaised, OpStarted
 from tests.nursery import Job, Nursery
 from tests.programs import ROOT, run
 from tests.torchlens.models import Double
+from torchlens.capture import wrap
 from torchlens.cli import main
 from torchlens.journals.ending import Postmortem
+from torchlens.tracing import driver
 
 DYING = "tests.torchlens.dying"
 
@@ -312,6 +314,30 @@ def test_a_call_that_raised_is_told_with_what_it_raised(tmp_path: Path, durabili
     assert "was ended by" not in found.verdict
     assert found.last_op is not None
     assert found.last_op.label == "relu_1_1"
+
+
+@pytest.mark.parametrize(
+    ("raised", "status"), [(AttributeError("no such name"), "failed"), (KeyboardInterrupt(), "interrupted")]
+)
+@pytest.mark.parametrize("step", [(driver, "describe"), (wrap.Wrappers, "install"), (driver, "_backwards")])
+def test_what_raises_outside_the_forward_ends_the_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[Any, str], raised: BaseException, status: str
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise raised
+
+    path = tmp_path / "run.journal"
+    with monkeypatch.context() as patched:
+        patched.setattr(*step, broken)
+        with pytest.raises(type(raised)):
+            tl.trace(lambda x: torch.relu(x), torch.ones(2), journal=flight(path))
+    found = tl.postmortem(path)
+    is_before = step[1] != "_backwards"
+    assert found.is_settled
+    assert (found.status, found.died, found.is_started) == (status if is_before else "complete", False, not is_before)
+    if is_before:
+        assert found.verdict.startswith("the capture was ended before its forward began, by builtins.")
+        assert found.error_message in (None, "no such name")
 
 
 def test_an_exception_of_the_models_own_is_told_as_that(tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ class Scriptable(nn.Module):
         return result
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
 @pytest.mark.parametrize("scope", ["forward", "saved", "backward"])
 def test_a_scripted_part_of_a_model_is_put_back(scope: Any) -> None:
     scripted: Any = torch.jit.script(Scriptable())
@@ -410,7 +410,7 @@ def test_a_scripted_part_of_a_model_is_put_back(scope: Any) -> None:
     assert {name: tensor.tolist() for name, tensor in scripted.named.items()} == {"first": [1]}
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # of torch's own batch_norm
 @pytest.mark.parametrize("scope", ["forward", "backward"])
 def test_a_part_that_torch_has_traced_is_put_back(scope: Any) -> None:

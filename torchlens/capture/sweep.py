@@ -75,8 +75,11 @@ class Sweep:
         kind = type(value)
         if kind in CALLABLES:
             made = self._wrapped.get(id(value))
-            return wrappers().transformed(value) if made is None and kind is types.FunctionType else made
-        if kind is types.MethodType and _is_function_apply(value):
+            if made is None and kind is types.FunctionType:
+                return wrappers().transformed(value)
+            if made is not None or kind is not types.BuiltinFunctionType:
+                return made
+        if kind in BOUND and _is_function_apply(value):
             return value.__self__.apply
         if kind is functools.partial:
             inner = self.replacement(value.func)
@@ -155,7 +158,7 @@ class Sweep:
             if id(value) in self._wrappers:
                 return False
             return self._holds(value, depth) or wrappers().transformed(value) is not None
-        if kind in (types.MethodType, functools.partial):
+        if kind in BOUND or kind is functools.partial:
             return self.replacement(value) is not None
         if kind is CACHED:
             inner = value.__wrapped__
@@ -354,6 +357,9 @@ def _watched_cache(cache: Any) -> Any:
 SIMPLE: Final = frozenset((int, float, str, bool, type(None), torch.dtype, torch.device, torch.Size, torch.Tensor))
 """What an attribute of a module is mostly."""
 
+BOUND: Final = (types.MethodType, types.BuiltinFunctionType)
+"""What a class method is that was read from its class: of Python's, and of C's."""
+
 KINDS: Final = CALLABLES | {types.MethodType, functools.partial, CACHED}
 """What an attribute of a module may be that is a function."""
 
@@ -364,13 +370,13 @@ def _is_imported(method: types.FunctionType) -> bool:
     return isinstance(found, types.ModuleType) and vars(found) is method.__globals__
 
 
-def _is_function_apply(method: types.MethodType) -> bool:
+def _is_function_apply(method: types.MethodType | types.BuiltinFunctionType) -> bool:
     owner = method.__self__
     return (
         isinstance(owner, type)
         and issubclass(owner, torch.autograd.Function)
-        and method.__func__.__name__ == "apply"
-        and method.__func__ is not getattr(owner.apply, "__func__", None)
+        and method.__name__ == "apply"
+        and method != owner.apply
     )
 
 

@@ -457,7 +457,7 @@ def _scripted(owner: type) -> Callable[..., Any]:
 
 def _apply() -> Any:
     """``autograd.Function.apply``: one op named after the class; its inside is not the model's."""
-    original = vars(torch.autograd.Function)["apply"].__func__
+    original = compat.function_apply
     known: dict[type, Function] = {}
     transparent = compat.backward_hook_function()
 
@@ -529,6 +529,11 @@ def _applied_later(function: Function, made: Callable[..., Any], given: tuple[An
 
 
 _wrappers: Wrappers | None = None
+
+
+def are_gone() -> bool:
+    """Whether no wrapper stands in torch's names."""
+    return _wrappers is None or not _wrappers.dirty
 
 
 def wrappers() -> Wrappers:

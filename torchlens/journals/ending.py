@@ -58,6 +58,7 @@ class Postmortem:
             process died, or runs.
         is_settled: Whether the capture came to its own end: after the forward, all is put back and decided.
         writer: The process that writes the journal now, where the capture may still be going on; None otherwise.
+        is_started: Whether the forward had begun.
         is_announced: Whether calls were announced before they were made, as ``durability="event"`` does.
         call: The call in progress at the end, or the one that raised; None where there was none, or it is not known.
         raised_in: Labels of the module calls in which something was raised that ended the forward, the root's first.
@@ -78,6 +79,7 @@ class Postmortem:
     status: str
     is_settled: bool
     writer: int | None
+    is_started: bool
     is_announced: bool
     call: CallMade | None
     raised_in: tuple[str, ...]
@@ -126,6 +128,8 @@ class Postmortem:
 
     def said_of_error(self) -> str:
         error = ": ".join(filter(None, (self.error_type, self.error_message)))
+        if not self.is_started:
+            return f"the capture was ended before its forward began, by {error}"
         if self.call is None:
             where = f", raised at {self.raised_at[-1]}" if self.raised_at else ""
             return f"the forward was ended by {error}, which no torch call had raised{where}"
@@ -213,6 +217,7 @@ def told(trace: Trace, path: str, number: int, writer: int | None, *, is_last: b
         status=status,
         is_settled=settled,
         writer=writer if backward is not None or (is_last and (status == "unfinished" or not settled)) else None,
+        is_started=fact("started_event") is not None,
         is_announced=fact("last_started_event") is not None,
         call=call,
         raised_in=() if failure is None else failure.modules,

@@ -38,6 +38,7 @@ from journal.events import (
     StreamOpened,
     Value,
 )
+from journal.lifecycle import CaptureState
 from journal.protocol import Journal, StreamWriter
 from projections.selector import Selector
 from torchlens import collector, compat, turns
@@ -161,6 +162,7 @@ def wrapped() -> Iterator[None]:
 
 
 def _capture(journal: Journal, request: Request) -> Captured:
+    requested = _requested(request)  # what raises here leaves no stream behind
     writer = journal.open_stream(
         StreamOpened(
             kind="capture",
@@ -175,9 +177,12 @@ def _capture(journal: Journal, request: Request) -> Captured:
     )
     writer.is_patient = True  # a full disk is no reason to leave a forward half way
     try:
+        writer.append(requested)
         captured = _run(journal, writer, request)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(JournalError):  # what ended the capture is told, and closing is tried again
+            if writer.state in (CaptureState.PREPARING, CaptureState.RUNNING):
+                _tell_left(writer, error)
             writer.close()
         raise
     try:
@@ -188,6 +193,19 @@ def _capture(journal: Journal, request: Request) -> Captured:
     if writer.num_unstored:
         captured.refusal = captured.refusal or writer.refusal
     return captured
+
+
+def _tell_left(writer: StreamWriter, error: BaseException) -> None:
+    """End a capture that was left by no event: what raised is not the model, but what prepares its forward."""
+    if isinstance(error, Exception):
+        writer.append(ForwardRaised(exception=path_of(type(error)), message=message_of(error)))
+    else:
+        writer.append(ForwardInterrupted(exception=path_of(type(error))))
+    writer.append(CaptureSettled(torch_restored=_is_restored()))
+
+
+def _is_restored() -> bool:
+    return wrap.are_gone() or bool(_kept_on)
 
 
 def environment() -> tuple[tuple[str, str], ...]:
@@ -201,7 +219,6 @@ def environment() -> tuple[tuple[str, str], ...]:
 
 def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
     options = request.options
-    writer.append(_requested(request))
     described = describe(request.model, also_called=request.also_called)
     writer.append(described.event)
     keeper = _keeper(writer, request, on_disk=journal.path is not None)
@@ -607,4 +624,4 @@ def _settle(journal: Journal, writer: StreamWriter, recorder: Recorder, plan: Pl
             rows = ()
         recorder.settle(values[row] for row in rows)
         captured.unmatched = tuple(unmatched(plan.selector, finished.tables))
-    writer.append(CaptureSettled(torch_restored=not wrap.wrappers().dirty or bool(_kept_on)))
+    writer.append(CaptureSettled(torch_restored=_is_restored()))

@@ -45,7 +45,7 @@ def others(now: Tensor, *, careful: bool) -> Iterator[Tensor]:
 WIDE: Final = {
     dtype: torch.complex64 if dtype.is_complex else torch.float32
     for dtype in COUNTED
-    if (dtype.is_floating_point and dtype.itemsize < 4) or dtype is torch.complex32
+    if (dtype.is_floating_point and dtype.itemsize < 4) or (dtype.is_complex and dtype.itemsize < 8)
 }
 """In which dtype values are made for one that torch has few functions for."""
 
