@@ -16,6 +16,7 @@ import torchlens as tl
 from tests.programs import ROOT, run
 from tests.torchlens.command import printed
 from torchlens import compat
+from torchlens.capture import wrap
 from torchlens.cli import main
 from torchlens.report import environment
 from torchlens.report.environment import CAPABILITIES, Doctor, Probe, filesystem, is_there
@@ -85,6 +86,7 @@ def private_words() -> set[str]:
 
 OF_OBJECTS: Final = frozenset(
     "_backward_hooks _backward_pre_hooks _buffers _forward_hooks _forward_pre_hooks _modules _parameters"
+    " _non_persistent_buffers_set"
     " _state_dict_hooks _load_state_dict_pre_hooks _compiled_call_impl _orig_mod _torchdynamo_orig_callable"
     " _sequence_nr _input_metadata _raw_saved_ _qualified_op_name _user_hooks _checkpoint_internal _forward_cls"
     " _torchlens_hook _post_accumulate_grad_hooks _c _concrete_type".split()
@@ -188,6 +190,43 @@ def test_a_missing_name_is_told_with_what_depends_on_it(monkeypatch: pytest.Monk
     assert found["HAS_CHECKPOINT_FUNCTION"].detail.endswith("a reentrant checkpoint is one op")
     assert not found.capabilities["HAS_SEQUENCE_NUMBER"]
     assert main(["doctor"]) == 1
+
+
+def test_one_capture_is_tried(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    before = torch.get_rng_state()
+    assert tl.report.doctor()["tiny_capture"] == Probe(
+        "capture", "tiny_capture", "pass", "recorded relu, dropout, sum", "capturing"
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+
+    def broken(*_: Any) -> None:
+        raise AttributeError("'classmethod_descriptor' object has no attribute '__func__'")
+
+    monkeypatch.setattr(wrap.Wrappers, "install", broken)
+    found = tl.report.doctor()
+    assert found["tiny_capture"].status == "fail"
+    assert found["tiny_capture"].detail.startswith("AttributeError: 'classmethod_descriptor'")
+    assert not found.is_healthy
+    assert main(["doctor"]) == 1
+    assert "not healthy: tiny_capture failed" in capsys.readouterr().out
+
+
+def test_none_is_tried_inside_a_capture() -> None:
+    found: list[Doctor] = []
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        found.append(tl.report.doctor())
+        return torch.relu(x)
+
+    assert [op.func_name for op in tl.trace(model, torch.ones(2)).ops][1:-1] == ["relu"]
+    assert found[0]["tiny_capture"].status == "skip"
+    assert found[0].is_healthy
+
+
+def test_what_draws_and_exports_is_listed() -> None:
+    found = tl.report.doctor()
+    assert [found[name].group for name in ("dot", "graphviz-pure", "networkx")] == ["programs", "packages", "packages"]
+    assert all(found[name].status in ("pass", "skip") for name in ("dot", "graphviz-pure", "networkx"))
 
 
 def test_a_name_is_looked_for_through_modules_and_classes() -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 
+from torchlens.errors import message_of
 from torchlens.printable import aligned, printable
 from torchlens.quantities import Bytes
 from torchlens.version import VERSION
@@ -40,9 +41,13 @@ PACKAGES: Final = {
 OPTIONAL: Final = {
     "numpy": "seeding it along, with CaptureOptions(random_seed=...)",
     "pandas": "to_pandas()",
+    "networkx": "tl.export.to_networkx()",
+    "graphviz-pure": "svg and png of trace.draw() where there is no dot",
     "hypothesis": "torchlens.testing",
     "textual": "the screen of torchlens travel",
 }
+
+PROGRAMS: Final = {"dot": "svg, png and pdf of trace.draw(); Graphviz has it"}
 
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "lustre", "glusterfs", "ceph", "afs")
 """Filesystems of other machines: memory maps and locks on them are not what LMDB relies on."""
@@ -63,6 +68,7 @@ CAPABILITIES: Final = (
     Capability("HAS_VARIABLE_FUNCTIONS", ("torch._C._VariableFunctions",), "wrapping the functions of torch"),
     Capability("HAS_VARIABLE_FUNCTION_MODULE", ("torch._VF",), "wrapping what recurrent layers call"),
     Capability("HAS_TENSOR_BASE", ("torch._C.TensorBase",), "wrapping the methods of tensors"),
+    Capability("HAS_FUNCTION_APPLY", ("torch.autograd.Function.apply",), "wrapping custom autograd functions"),
     Capability("HAS_SCRIPT_METHOD", ("torch._C.ScriptMethod",), "telling scripted methods"),
     Capability("HAS_OP_PACKET", ("torch._ops.OpOverloadPacket",), "wrapping torch.ops"),
     Capability("HAS_OP_OVERLOAD", ("torch._ops.OpOverload",), "wrapping torch.ops"),
@@ -236,7 +242,7 @@ CAPABILITIES: Final = (
 class Probe(NamedTuple):
     """One thing that was looked at."""
 
-    group: str  # "versions", "packages", "capabilities", "machine", "path"
+    group: str  # "versions", "packages", "programs", "capabilities", "capture", "machine", "path"
     name: str
     status: Status
     detail: str
@@ -309,6 +315,8 @@ def cells_of(probe: Probe) -> tuple[str, str, str]:
 def doctor(path: str | os.PathLike[str] | None = None) -> Doctor:
     """Look at the environment: versions, what torch offers, the machine, and a directory that journals are to go to.
 
+    With torch, a function of three calls is captured, to see whether that works; no generator is moved by it.
+
     Args:
         path: A directory; it need not be there yet.
 
@@ -318,7 +326,7 @@ def doctor(path: str | os.PathLike[str] | None = None) -> Doctor:
         True
     """
     torch = imported("torch")
-    found = [*versions(torch), *packages(), *capabilities(torch), *machine(torch)]
+    found = [*versions(torch), *packages(), *programs(), *capabilities(torch), *captured(torch), *machine(torch)]
     if path is not None:
         found += directory(Path(path))
     return Doctor(tuple(found))
@@ -353,6 +361,12 @@ def packages() -> Iterator[Probe]:
         yield Probe("packages", name, "skip" if version is None else "pass", version or "not installed", serves)
 
 
+def programs() -> Iterator[Probe]:
+    for name, serves in PROGRAMS.items():
+        found = shutil.which(name)
+        yield Probe("programs", name, "skip" if found is None else "pass", found or "not on the PATH", serves)
+
+
 def version_of(name: str) -> str | None:
     try:
         return metadata.version(name)
@@ -372,6 +386,33 @@ def capabilities(torch: Any) -> Iterator[Probe]:
         else:
             detail = f"torch has no {paths[0]}: {without}"
             yield Probe("capabilities", name, "warn" if is_lack else "skip", detail, serves)
+
+
+def captured(torch: Any) -> Iterator[Probe]:
+    """Whether a capture works: names may be there, and be something else than they were."""
+    if torch is None:
+        return
+    name, serves = "tiny_capture", "capturing"
+    try:
+        turns, options = importlib.import_module("torchlens.turns"), importlib.import_module("torchlens.options")
+        if not turns.is_free():
+            yield Probe("capture", name, "skip", "not tried: a capture is running", serves)
+            return
+        one = options.CaptureOptions(random_seed=0)
+        trace = importlib.import_module("torchlens.api").trace(tiny, torch.ones(2, requires_grad=True), capture=one)
+        calls = [op.func_name for op in trace.ops if op.func_name not in (None, "none")]
+        trace.cleanup()
+    except Exception as exc:  # noqa: BLE001  # whatever it is, it is the answer
+        yield Probe("capture", name, "fail", f"{type(exc).__name__}: {message_of(exc)}", serves)
+        return
+    is_whole = calls == ["relu", "dropout", "sum"]
+    yield Probe("capture", name, "pass" if is_whole else "fail", f"recorded {', '.join(calls) or 'nothing'}", serves)
+
+
+def tiny(x: Any) -> Any:
+    """What is captured: with a call that draws from a generator."""
+    torch = sys.modules["torch"]
+    return torch.nn.functional.dropout(torch.relu(x), 0.5, training=True).sum()
 
 
 def is_there(path: str) -> bool:
