@@ -268,7 +268,7 @@ _SEEDS: Final = {torch.autograd.backward.__code__: "grad_tensors", torch.autogra
 _APPLY: Final = vars(torch.autograd.Function)["apply"]  # a class method: of Python's, since torch 2.14 of C's
 
 
-def function_apply(function: type, /, *args: Any, **kwargs: Any) -> Any:
+def function_apply(function: type | None, /, *args: Any, **kwargs: Any) -> Any:
     """``autograd.Function.apply`` of a class, past any wrapper."""
     return _APPLY.__get__(None, function)(*args, **kwargs)
 
