@@ -141,3 +141,14 @@ def test_a_page_is_made_without_torch(journal: Path, tmp_path: Path) -> None:
     assert data["values"] == []
     assert ["statistics", "3 tensors left out: torch is not installed here"] in data["facts"]
     assert len(data["ops"]["label"]) == 4
+
+
+def test_what_is_refused_says_the_flags_of_the_command(
+    journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("there")
+    assert main(["view", str(journal), "--capture", "0", "--output", str(page), "--no-open"]) == 1
+    assert "or --overwrite " in capsys.readouterr().err
+    assert main(["view", str(tmp_path / "nothere")]) == 1
+    assert "neither a journal nor an artifact at" in capsys.readouterr().err

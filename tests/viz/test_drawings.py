@@ -404,6 +404,8 @@ def test_text_and_source_need_no_program(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for format in ("svg", "png", "pdf"):
         assert refusal(lambda format=format: drawing.render(format), GraphvizUnavailableError) == "graphviz_unavailable"  # type: ignore[misc]
     assert refusal(lambda: Drawing(small(), renderer="graphviz"), GraphvizUnavailableError) == "graphviz_unavailable"
+    assert "install Graphviz" in caught_remedy("graphviz")
+    assert caught_remedy("graphviz-pure").startswith("pip install graphviz-pure")
 
 
 def test_a_drawing_without_a_program_shows_itself_on_the_terminal(
@@ -590,3 +592,9 @@ def test_a_picture_of_nothing_is_drawn() -> None:
 
 def test_a_single_node_is_called_by_its_title() -> None:
     assert op(0).title in str(Drawing(Picture(title="One", nodes=(op(0),))))
+
+
+def caught_remedy(renderer: str) -> str:
+    with pytest.raises(GraphvizUnavailableError) as caught:
+        Drawing(small(), renderer=renderer)
+    return caught.value.remedy

@@ -83,7 +83,7 @@ def on_screen(session: Session) -> int:
         raise CompatibilityError(
             code="textual_not_installed",
             problem="a screen was asked for, and textual is not installed",
-            remedy="install textual, or this package with its extra: torchlens-journal[travel]; --script needs none",
+            remedy="install textual, or this package with its extra travel; --script needs none",
         ) from exc
     Screen(session).run()
     return 0

@@ -121,6 +121,5 @@ def library() -> Any:
         raise CompatibilityError(
             code="networkx_not_installed",
             problem="a graph of networkx was asked for, and it is not installed",
-            remedy="install networkx, or this package with its extra: torchlens-journal[export]; "
-            "tl.export.to_json needs neither",
+            remedy="install networkx, or this package with its extra export; tl.export.to_json needs neither",
         ) from exc

@@ -251,7 +251,7 @@ def frame_of(columns: Mapping[str, Sequence[object]], count: int) -> pandas.Data
         raise CompatibilityError(
             code="pandas_not_installed",
             problem="a data frame was asked for, and pandas is not installed",
-            remedy="install pandas, or this package with its extra: torchlens-journal[pandas]",
+            remedy="install pandas, or this package with its extra pandas",
         ) from exc
 
     return pandas.DataFrame(columns, columns=list(columns), index=range(count))

@@ -190,7 +190,8 @@ def refused_by(diagnostics: list[Diagnostic]) -> RunCapabilityUnavailableError:
     return RunCapabilityUnavailableError(
         code="run_capability_unavailable",
         problem=f"this trace cannot be run: {diagnostics[0].problem}",
-        remedy='capture with capture=tl.CaptureOptions(replayable=True), and save with level="runnable"',
+        remedy="capture with capture=tl.CaptureOptions(replayable=True)"
+        + (', and save with level="runnable"' if diagnostics[0].code == "artifact_not_runnable" else ""),
     )
 
 

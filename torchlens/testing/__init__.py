@@ -76,7 +76,7 @@ def __getattr__(name: str) -> Any:
         raise CompatibilityError(
             code="hypothesis_not_installed",
             problem=f"{name} was asked for, and hypothesis is not installed",
-            remedy="install hypothesis, or this package with its extra: torchlens-journal[testing]",
+            remedy="install hypothesis, or this package with its extra testing",
         ) from exc
     globals()[name] = value
     return value

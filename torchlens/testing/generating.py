@@ -49,7 +49,7 @@ def programs(*, snippets: Collection[str] | None = None, without: Collection[str
         raise CompatibilityError(
             code="hypothesis_not_installed",
             problem="random programs were asked for, and hypothesis is not installed",
-            remedy="install hypothesis, or this package with its extra: torchlens-journal[testing]",
+            remedy="install hypothesis, or this package with its extra testing",
         ) from exc
     odd = sorted({*(snippets or ()), *without} - SNIPPETS.keys())
     if odd:

@@ -65,7 +65,7 @@ class Drawing:
         if renderer != "auto":
             missing = known(renderer).missing()
             if missing is not None:
-                raise unavailable(f"{missing}, which renderer={renderer!r} needs")
+                raise unavailable(f"{missing}, which renderer={renderer!r} needs", renderer)
 
     @property
     def renderer(self) -> str:
@@ -248,13 +248,20 @@ def inline(svg: bytes) -> str:
     return PROLOG.sub("", svg.decode(), count=1).replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
 
 
-def unavailable(problem: str) -> GraphvizUnavailableError:
-    """The refusal of what needs a Graphviz, where there is none."""
+INSTALLED: Final = {
+    "graphviz": "install Graphviz (graphviz.org/download), so that dot is on the PATH",
+    "graphviz-pure": "pip install graphviz-pure, which is the extra draw of this package",
+}
+"""How the programs are had."""
+
+
+def unavailable(problem: str, renderer: str = "auto") -> GraphvizUnavailableError:
+    """The refusal of what needs a Graphviz, where there is none, or not that of the renderer."""
+    ways = INSTALLED.get(renderer, ", or ".join(INSTALLED.values()) + "; .pdf takes dot")
     return GraphvizUnavailableError(
         code="graphviz_unavailable",
         problem=problem,
-        remedy="pip install 'torchlens-journal[draw]', or install Graphviz so that dot is on the PATH; str(drawing), "
-        ".source and files .txt and .dot need neither",
+        remedy=f"{ways}; str(drawing), .source and files .txt and .dot need neither",
     )
 
 
