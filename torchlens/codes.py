@@ -35,6 +35,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "backward_disarmed": "BackwardRefused",
         "backward_graph_unavailable": "PayloadUnavailableError",
         "backward_inference_only": "BackwardRefused",
+        "backward_not_copied": "TorchLensWarning",
         "backward_pass_unknown": "LookupRefused",
         "backward_ready_conflict": "ConfigurationError",
         "backward_recording_failed": "BackwardRefused",

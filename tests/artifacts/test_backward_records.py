@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
 from tests.artifacts.test_round_trip import code_of, contents, digests
+from torchlens.errors import TorchLensWarning
 from torchlens.report import backward_status, cost_tree
 from torchlens.testing import check_trace
 
@@ -167,3 +168,10 @@ def test_what_is_worked_out_of_backward_passes_is_refused_and_the_forward_is_the
         assert code_of(lambda asked=name: getattr(forward, asked)) == "diary_not_stored"
     assert forward.labels.op == live.labels.op
     assert forward.call_labels == live.call_labels
+
+
+def test_a_journal_of_an_artifact_warns_that_backward_passes_are_not_in_it(pair: Pair, tmp_path: Path) -> None:
+    with pytest.warns(TorchLensWarning) as told:
+        pair.loaded.journal.copy_to(tmp_path / "j")
+    assert [warning.message.code for warning in told] == ["backward_not_copied"]  # type: ignore[union-attr]
+    assert len(tl.load(tmp_path / "j").autograd.backward_passes) == 0 < len(pair.loaded.autograd.backward_passes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 import torchlens as tl
 from tests.programs import run
 from torchlens.codes import CODES
+from torchlens.errors import TorchLensWarning
 
 FILES = ("manifest.json", "records.msgpack", "events.msgpack", "payloads/00000.safetensors")
 
@@ -84,6 +87,28 @@ def test_what_is_no_path_is_refused(path: object) -> None:
     with pytest.raises(tl.TorchLensError) as refused:
         tl.load(path)  # type: ignore[arg-type]
     assert refused.value.code in ("journal_path_invalid", "journal_open_failed", "bundle_load_failed")
+
+
+@pytest.mark.parametrize("path", ["", b""])
+def test_an_empty_path_is_not_the_working_directory(path: Any) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.load(path)
+    assert refused.value.code == "artifact_path_invalid"
+
+
+def test_a_path_may_be_bytes(sound: Path, tmp_path: Path) -> None:
+    loaded = tl.load(os.fsencode(sound))  # type: ignore[arg-type]
+    with pytest.warns(TorchLensWarning, match="forward alone"):
+        loaded.journal.copy_to(tmp_path / "j")
+    assert tl.load(os.fsencode(tmp_path / "j")).ops.labels == loaded.ops.labels  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "events.msgpack", "payloads/00000.safetensors"])
+def test_of_a_file_within_an_artifact_the_folder_is_named(sound: Path, name: str) -> None:
+    with pytest.raises(tl.TorchLensError) as refused:
+        tl.load(sound / name)
+    assert refused.value.code == "artifact_path_invalid"
+    assert repr(str(sound)) in refused.value.remedy
 
 
 def test_the_tensors_of_an_artifact_are_read_without_torch_and_without_this_package(sound: Path) -> None:

@@ -97,11 +97,22 @@ def test_an_audit_artifact_says_of_no_tensor_that_it_is_there(tmp_path: Path) ->
     assert not any(op.has_saved_activation or op.has_saved_args for op in audit.ops)
     assert {code_of(lambda op=op: op.out) for op in audit.ops} == {"payload_unavailable"}
     assert {code_of(lambda op=op: op.saved_args) for op in audit.ops} == {"payload_unavailable"}
-    assert code_of(lambda: audit.ops[1].transformed_out) == "payload_unavailable"
+    assert {op.transformed_out for op in audit.ops} == {None}  # as in the capture, which made nothing
+    for read in (lambda: audit.raw_input, lambda: audit.raw_output, lambda: audit.ops[1].input_activations):
+        assert code_of(read) == "payload_unavailable"
+    assert audit.ops[0].input_activations == ()
     assert [op.var_names for op in audit.ops] == [op.var_names for op in trace.ops]
     assert audit.ops["mul_1_5:2"].var_names == ["x"]
     assert audit.check_metadata_invariants()
     assert not [path for path in (tmp_path / "a.tlspec").rglob("*.safetensors") if path.stat().st_size > 100_000]
+
+
+def test_what_save_made_of_activations_is_refused_where_it_made_something(tmp_path: Path) -> None:
+    trace = tl.trace(nn.ReLU(), torch.ones(2), save=tl.SaveOptions(transform=lambda kept: kept[:1]))
+    trace.save(tmp_path / "a.tlspec", level="audit")
+    loaded = tl.load(tmp_path / "a.tlspec")
+    assert trace["relu"].transformed_out is not None
+    assert code_of(lambda: loaded["relu"].transformed_out) == "payload_unavailable"
 
 
 def test_questions_are_answered_as_by_the_capture(tmp_path: Path) -> None:

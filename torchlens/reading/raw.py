@@ -22,7 +22,11 @@ __all__ = ["raw_input", "raw_output"]
 
 
 def raw_input(trace: View) -> Given | None:
-    """The arguments of the forward; None where it did not start, or a tensor of them was not kept."""
+    """The arguments of the forward; None where it did not start, or a tensor of them was not kept.
+
+    Raises:
+        PayloadUnavailableError: ``payload_unavailable``, where the artifact keeps no activations.
+    """
     at = trace.tables.fact("started_event")
     if at is None:
         return None
@@ -35,7 +39,11 @@ def raw_input(trace: View) -> Given | None:
 
 
 def raw_output(trace: View) -> Any:
-    """What the forward returned; None where it did not return, or a tensor of it was not kept."""
+    """What the forward returned; None where it did not return, or a tensor of it was not kept.
+
+    Raises:
+        PayloadUnavailableError: ``payload_unavailable``, where the artifact keeps no activations.
+    """
     if trace.tables.fact("status") != "complete":
         return None
     ops = trace.table("ops")
@@ -58,8 +66,13 @@ def kept(trace: View, wanted: Iterable[tuple[int | None, int]]) -> list[Any] | N
 
 
 def activation(trace: View, row: int | None) -> Any:
-    is_kept = row is not None and trace.table("ops").value("has_saved_activation", row)
-    return trace.activation(row) if row is not None and is_kept else None
+    if row is None:
+        return None
+    ops = trace.table("ops")
+    if ops.value("has_saved_activation", row):
+        return trace.activation(row)
+    trace.require_kept("activation", f"the activation of {ops.value('label', row)!r}")
+    return None
 
 
 def parameter(trace: View, number: int) -> Any:

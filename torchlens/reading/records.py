@@ -471,8 +471,14 @@ class Op(Record):
 
     @property
     def input_activations(self) -> tuple[Any, ...]:
-        """The activations of its parents, in order; None for one that was not kept."""
+        """The activations of its parents, in order; None for one that was not kept.
+
+        Raises:
+            PayloadUnavailableError: ``payload_unavailable``, where the artifact keeps no activations.
+        """
         saved = self.trace.table("ops").column("has_saved_activation")
+        if self.read("parent_rows"):
+            self.trace.require_kept("activation", f"what {self.label!r} was given")
         return tuple(self.trace.activation(row) if saved[row] else None for row in self.read("parent_rows"))
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from journal import Journal
 from journal.errors import JournalError
-from journal.events import KeptTensor, Stamped, StreamId, StreamOpened, Trigger
+from journal.events import Event, KeptTensor, Stamped, StreamId, StreamOpened, TransformKept, Trigger
 from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
 from projections.stripped import PayloadKind
@@ -121,6 +121,10 @@ class Stored(Protocol):
 
     def keeps(self, kind: PayloadKind) -> bool:
         """Whether it holds the payloads of a kind that the capture kept."""
+        ...
+
+    def leaves_out(self, kind: type[Event]) -> bool:
+        """Whether the capture had events of a kind, each of which told of a payload that it does not hold."""
         ...
 
     def placed(self, tensor: Any) -> Any:
@@ -327,12 +331,13 @@ class View(ABC):
 
         Raises:
             PayloadUnavailableError: ``activation_not_stored``, when the process that captured held the tensor alone;
-                ``payload_unavailable``, as for the activation.
+                ``payload_unavailable``, when the capture made something of any, and the artifact keeps none of it.
         """
         ops = self.table(table)
         ref = ops.value("transformed_payload_ref", row)
         if ref is None:
-            self.require_kept("transformed", f"what save= made of the activation of {ops.value('label', row)!r}")
+            if self.artifact is not None and self.artifact.leaves_out(TransformKept):
+                self.require_kept("transformed", f"what save= made of the activation of {ops.value('label', row)!r}")
             return None
         tensor = None if self.handles is None else self.handles.transformed(ops.value("value", row))
         if tensor is not None:

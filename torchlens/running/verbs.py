@@ -24,7 +24,7 @@ from torchlens.generators import seeded
 from torchlens.options import require_switch, unavailable
 from torchlens.reading.raw import raw_input
 from torchlens.reading.run_result import Diagnostic, Draws, NumericAttestation, Readiness, RunReport, RunResult
-from torchlens.reading.view import View
+from torchlens.reading.view import View, if_there
 from torchlens.running.containers import rebuilt
 from torchlens.running.contract import Bound, bound
 from torchlens.running.doubts import doubts
@@ -210,7 +210,7 @@ def arguments(view: View, inputs: Any, input_kwargs: Any) -> tuple[tuple[Any, ..
 
     if inputs is not None or input_kwargs is not None:
         return split(inputs, input_kwargs)
-    known = raw_input(view)
+    known = if_there(lambda: raw_input(view))
     if known is None:
         raise ConfigurationError(
             code="run_input_missing",

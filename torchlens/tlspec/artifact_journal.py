@@ -7,6 +7,7 @@ Rule   what is asked of it is answered by the journal's own readers: there is on
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -22,6 +23,7 @@ from journal.protocol import Copied
 from journal.stream_writer import CHUNK_ROWS, Writer
 from journal.user import JournalUser
 from journal.wire import MAX_CHUNK_BYTES, Chunk, ChunkPacker, Located, read_envelope
+from torchlens.errors import TorchLensWarning
 from torchlens.tlspec.blobs import Blobs
 
 EVENTS: Final = "events.msgpack"
@@ -126,15 +128,17 @@ class ArtifactJournal(JournalUser):
     Args:
         events: What ``events.msgpack`` holds.
         blobs: Its payloads.
+        has_passes: Whether the capture had backward passes, of which no event is here.
 
     Raises:
         JournalCorrupt: ``chunk_malformed``, ``chunk_checksum``, ``chunk_missing``.
         JournalError: ``journal_newer``.
     """
 
-    def __init__(self, events: bytes, blobs: Blobs) -> None:
+    def __init__(self, events: bytes, blobs: Blobs, *, has_passes: bool = False) -> None:
         super().__init__(ArtifactShelf(chunks_of(events), blobs))
         self.blobs: Final = blobs
+        self.has_passes: Final = has_passes
 
     @property
     def path(self) -> None:
@@ -151,6 +155,10 @@ class ArtifactJournal(JournalUser):
         raise read_only()
 
     def copy_to(self, path: str | os.PathLike[str]) -> Copied:
+        """Append the forward to a journal. Backward passes are not in it, which a warning tells where there were any
+        (``backward_not_copied``)."""
+        if self.has_passes:
+            warnings.warn(forward_alone(), stacklevel=2)
         with open_copy(path) as target:
             return copy_streams(self, target)
 
@@ -158,9 +166,19 @@ class ArtifactJournal(JournalUser):
         self.blobs.close()
 
 
+def forward_alone() -> TorchLensWarning:
+    return TorchLensWarning(
+        code="backward_not_copied",
+        problem="a journal that is copied from an artifact has the forward alone: the artifact holds no events of its"
+        " backward passes",
+        remedy="capture with journal=, which keeps them; their records stay in the artifact",
+    )
+
+
 def read_only() -> JournalError:
     return JournalError(
         code="artifact_read_only",
         problem="an artifact is never written to once it is saved",
-        remedy="copy it into a journal, trace.journal.copy_to(path), or capture with journal=",
+        remedy="copy its forward into a journal, trace.journal.copy_to(path), which leaves backward passes out; or"
+        " capture with journal=, which keeps them",
     )

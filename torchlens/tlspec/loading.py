@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +18,10 @@ from typing import Any, Final
 import msgpack
 import xxhash
 
+from journal.events import Event, LeftOut
 from projections.columns import COLUMNS, VERSIONS
 from projections.decoding import PackedTable, unpack_table
+from projections.details import field
 from projections.errors import over_events
 from projections.stored import StoredProjector
 from projections.stripped import PayloadKind
@@ -42,6 +45,8 @@ __all__ = ["load"]
 
 SUFFIX: Final = ".tlspec"
 
+NAME: Final = field(LeftOut, "event")
+
 
 def load(
     path: str | os.PathLike[str],
@@ -61,10 +66,12 @@ def load(
     Raises:
         ConfigurationError: ``load_option_not_applicable``, for an option of the other kind; ``map_location_invalid``;
             ``option_value_invalid``.
-        ArtifactError: What is wrong with an artifact.
-        JournalError: ``journal_holds_none``; ``journal_holds_many``, when there are several captures and none was
-            chosen; ``capture_unknown``, ``capture_ambiguous``.
+        ArtifactError: ``artifact_path_invalid``, for an empty path and that of a file within an artifact; what is wrong
+            with an artifact.
+        JournalError: ``journal_path_invalid``, for what is no path; ``journal_holds_none``; ``journal_holds_many``,
+            when there are several captures and none was chosen; ``capture_unknown``, ``capture_ambiguous``.
     """
+    path = place_given(path)
     if not is_artifact(path):
         given = [name for name, value in (("lazy", lazy), ("map_location", map_location)) if value is not None]
         if given:
@@ -74,6 +81,36 @@ def load(
         raise not_applicable("capture", "an artifact, which holds one capture")
     require_switch("lazy", lazy)
     return load_artifact(path, lazy=bool(lazy), map_location=map_location)
+
+
+def place_given(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """A path as it was given, bytes as text.
+
+    Raises:
+        ArtifactError: ``artifact_path_invalid``.
+    """
+    if path in ("", b""):
+        place_of(path)  # refuses it: a journal might stand in the working directory
+    given = os.fsdecode(path) if isinstance(path, bytes) else path
+    folder = folder_around(given)
+    if folder is not None:
+        raise ArtifactError(
+            code="artifact_path_invalid",
+            problem=f"{given!r} is a file of an artifact, which is loaded whole",
+            remedy=f"give its folder, {str(folder)!r}",
+            path=str(folder),
+        )
+    return given
+
+
+def folder_around(path: str | os.PathLike[str]) -> Path | None:
+    """The artifact that a file is of; None for what is no file, or one of no artifact."""
+    with suppress(OSError, ArtifactError):  # of what is no path of anything, opening it tells
+        place = place_of(path)
+        if place.is_file():
+            around = (place.parent, place.parent.parent)
+            return next((folder for folder in around if (folder / MANIFEST).is_file()), None)
+    return None
 
 
 def is_artifact(path: str | os.PathLike[str]) -> bool:
@@ -102,7 +139,7 @@ def load_artifact(path: str | os.PathLike[str], *, lazy: bool, map_location: Any
         manifest, events, tables, blobs = reading(path, lambda folder: read_files(folder, lazy=lazy))
     try:
         with over_events():
-            journal = ArtifactJournal(events, blobs)
+            journal = ArtifactJournal(events, blobs, has_passes=manifest.backward_summary is not None)
     except BaseException:
         blobs.close()
         raise
@@ -147,6 +184,17 @@ class Artifact:
     def keeps(self, kind: PayloadKind) -> bool:
         """Whether it holds the payloads of a kind that the capture kept."""
         return kind in kinds_of(self.manifest.options, self.manifest.level)
+
+    def leaves_out(self, kind: type[Event]) -> bool:
+        """Whether the capture had events of a kind, each of which told of a payload that it does not hold."""
+        return kind.event_name in self.left_out
+
+    @cached_property
+    def left_out(self) -> frozenset[str]:
+        """Names of the events that it does not hold for that."""
+        with over_events():
+            runs = StreamSource(self.view.journal, self.view.stream).rows(0)
+            return frozenset(row[NAME] for run in runs for row in run if row[0] == LeftOut.type_id)
 
     def placed(self, tensor: Any) -> Any:
         """A tensor that was read from it, on the device that was asked for."""
