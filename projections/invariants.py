@@ -591,7 +591,9 @@ def calls_name_what_is_inside(tables: CaptureTables) -> Breaches:
     for column, rows in (("ops", "op_rows"), ("input_ops", "input_op_rows"), ("output_ops", "output_op_rows")):
         yield from unequal(calls, "call_label", column, (named(labels, found) for found in calls.column(rows)))
     of = tables.ops.column("layer_row")
-    yield from unequal(calls, "call_label", "num_ops", map(len, calls.column("op_rows")))
+    is_op = tables.ops.column("is_compute_op")
+    right = (sum(picked(is_op, rows)) for rows in calls.column("op_rows"))
+    yield from unequal(calls, "call_label", "num_ops", right)
     right = (len(set(picked(of, rows))) for rows in calls.column("op_rows"))
     yield from unequal(calls, "call_label", "num_layers", right)
 

@@ -236,7 +236,7 @@ CALLS: Final[dict[str, Maker[Forward]]] = {
     "module_call_stack": per_call(ancestors),
     "call_depth": per_call(lambda forward, call: len(forward.call_paths[call])),
     "ops": per_call(lambda forward, call: op_names(forward, forward.rows_inside(call))),
-    "num_ops": per_call(lambda forward, call: len(forward.rows_inside(call))),
+    "num_ops": per_call(lambda forward, call: sum(forward.is_op[row] for row in forward.rows_inside(call))),
     "num_layers": per_call(lambda forward, call: layers_inside(forward, forward.rows_inside(call))),
     "input_ops": per_call(lambda forward, call: op_names(forward, forward.input_rows_of(call))),
     "input_layers": per_call(lambda forward, call: layer_names(forward, forward.input_rows_of(call))),

@@ -90,7 +90,7 @@ def test_a_page_without_the_events_of_backward_passes_says_so_and_plays_the_forw
         "gradients": [[0, "relu_1"]],
     }
     page.click("[data-tab=moment]")
-    assert "only the forward can be played" in page.inner_text("#panel .body")
+    assert "no events of backward passes" in page.inner_text("#panel .body")
     page.fill("#search", "relu_1")
     page.keyboard.press("Enter")
     assert "gradient, backward 1" in page.inner_text("#panel .body")

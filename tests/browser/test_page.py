@@ -220,7 +220,9 @@ def test_an_op_that_is_searched_for_is_shown_with_everything_known_of_it(
     settled(page)
     assert ask(page, "selected()") == op.label
     assert ask(page, f"standsFor('{op.label}')") == op.label
-    place(page, op.label)
+    _, y = place(page, op.label)
+    stage = page.locator("#stage").bounding_box()
+    assert abs(y - stage["y"] - stage["height"] / 2) < stage["height"] / 8  # in the middle, not at an edge
     assert page.inner_text("#panel h2") == op.label
     assert told(page, "shape") == str(tuple(op.shape))
     assert told(page, "dtype") == str(op.dtype).removeprefix("torch.")
@@ -399,6 +401,52 @@ def test_colours_tell_what_is_asked(recurrent_page: Path, open_page: Opened) -> 
     page.select_option("#by", "type")
     settled(page)
     assert colour_at(page, "tanh_1_4:1") == by_type
+
+
+def test_the_colour_of_a_closed_module_is_that_of_its_number_which_the_legend_has(
+    reader: tl.Trace, reader_page: Path, open_page: Opened
+) -> None:
+    page = open_page(reader_page)
+    for _ in range(8):
+        page.keyboard.press("c")
+    inside = [reader.module_calls[label] for label in reader.module_calls[0].call_children]
+    page.select_option("#by", "time")
+    settled(page)
+    assert "time in torch calls" in page.inner_text("#legend")
+    most = max([call.func_calls_duration for call in inside] + [op.func_duration for op in reader.ops])
+    assert page.inner_text("#legend .entry").endswith(str(most))
+    page.select_option("#by", "memory")
+    settled(page)
+    largest = max(inside, key=memory_in)
+    assert page.inner_text("#legend .entry").endswith(str(tl.Bytes(memory_in(largest))))
+    swatch = "getComputedStyle(document.querySelector('#legend .scale span:last-child')).backgroundColor"
+    red, green, blue = colour_at(page, largest.call_label)
+    assert page.evaluate(swatch) == f"rgb({red}, {green}, {blue})"
+    click(page, largest.call_label)
+    assert told(page, "ops") == str(largest.num_ops)
+    assert told(page, "time in torch calls") == str(largest.func_calls_duration)
+
+
+def memory_in(call: Any) -> int:
+    return sum(op.activation_memory or 0 for op in call.trace.ops if op.label in set(call.ops))
+
+
+def test_a_page_counts_ops_and_no_inputs_and_outputs(
+    recurrent: tl.Trace, recurrent_page: Path, open_page: Opened
+) -> None:
+    page = open_page(recurrent_page)
+    assert f"of {recurrent.num_ops} ops shown" in page.inner_text("#shown")
+    page.click("text=This moment")
+    assert told(page, "ops that ran") == f"{recurrent.num_ops} of {recurrent.num_ops}"
+
+
+def test_the_page_of_an_artifact_says_that_backward_passes_cannot_be_played(
+    recurrent: tl.Trace, folder: Path, open_page: Opened
+) -> None:
+    recurrent.save(folder / "recurrent.tlspec")
+    page = open_page(tl.load(folder / "recurrent.tlspec").to_html(folder / "loaded.html"))
+    assert "no events of backward passes; open the journal to play them" in panel(page)
+    assert "no event\n" not in panel(page)
 
 
 def test_a_page_is_light_or_dark_as_the_machine_is_and_as_one_asks(recurrent_page: Path, open_page: Opened) -> None:

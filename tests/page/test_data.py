@@ -93,7 +93,7 @@ def test_every_column_of_calls_says_what_the_records_say(trace: tl.Trace, data: 
     for row, call in enumerate(trace.module_calls):
         parent = calls["parent"][row]
         assert (None if parent < 0 else labels[parent]) == call.call_parent
-        assert calls["time"][row] == call.forward_duration
+        assert calls["time"][row] == call.func_calls_duration
         assert calls["flops"][row] == call.flops_forward
         assert (calls["left"][row] is not None) or not call.is_returned
 

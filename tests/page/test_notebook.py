@@ -24,6 +24,16 @@ def test_a_trace_tells_what_it_is_and_its_module_calls() -> None:
     assert shown.count("<div") == shown.count("</div>")
 
 
+def test_a_trace_and_its_modules_count_ops_and_time_as_the_summary_does() -> None:
+    trace = recurrent()
+    text = text_of(trace._repr_html_())
+    assert f"{trace.func_calls_duration} in torch calls" in text
+    root, cell = trace.module_calls[0], trace.module_calls["cell:1"]
+    assert (root.num_ops, len(root.ops)) == (20, 22)
+    assert f"20 ops · {root.func_calls_duration} in torch calls" in text
+    assert f"1 op · {cell.func_calls_duration} in torch calls" in text
+
+
 def test_a_failure_is_told_with_its_call_and_line() -> None:
     text = text_of(failed()._repr_html_())
     assert "cannot be multiplied" in text

@@ -167,7 +167,7 @@ class Page:
             "address": self.text(column("address")),
             "class": self.text(column("class_name")),
             "parent": parents,
-            "time": numbers(column("forward_duration")),
+            "time": numbers(column("func_calls_duration")),
             "flops": numbers(column("flops_forward")),
             "params": [number_of(params[row]) if row >= 0 else None for row in column("module_row")],
             "entered": self.events(column("event")),

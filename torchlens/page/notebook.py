@@ -59,8 +59,7 @@ def heading(tables: CaptureTables) -> str:
         f"{amount(fact('num_params'), 'parameter')}, {Bytes(fact('total_param_memory'))}",
         str(Flops(fact("total_flops_forward"))),
     ]
-    if fact("forward_duration") is not None:
-        parts.append(str(Duration(fact("forward_duration"))))
+    parts.append(f"{Duration(fact('func_calls_duration'))} in torch calls")
     if fact("num_backward_passes"):
         parts.append(amount(fact("num_backward_passes"), "backward pass"))
     return shown(" · ".join(parts), LONGEST)
@@ -104,7 +103,7 @@ def branch(tables: CaptureTables, listed: dict[int, list[int]]) -> Iterator[str]
 
 
 def line(tables: CaptureTables, row: int) -> str:
-    """What is said of a call: its module, what it returned, its ops, and its time."""
+    """What is said of a call: its module, what it returned, its ops, and the time in them."""
     value = tables.module_calls.value
     returned = value("output_op_rows", row)
     parts = [amount(value("num_ops", row), "op")]
@@ -112,8 +111,7 @@ def line(tables: CaptureTables, row: int) -> str:
         parts.insert(0, shapes_text(tables.ops.value("shape", returned[0]), len(returned)))
     elif not value("is_returned", row):
         parts.insert(0, "did not return")
-    if value("forward_duration", row) is not None:
-        parts.append(str(Duration(value("forward_duration", row))))
+    parts.append(f"{Duration(value('func_calls_duration', row))} in torch calls")
     name, kind = shown(value("call_label", row) if row else "self"), shown(value("class_name", row))
     return f"{name} <em>{kind}</em> <span style='{QUIET}'>{shown(' · '.join(parts))}</span>"
 

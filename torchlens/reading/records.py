@@ -853,8 +853,8 @@ class ModuleCall(Record):
     ops = Field[list[str]](
         "Labels of the ops inside, those of inner calls too; for the root inputs and outputs too.", list
     )
-    num_ops = Field[int]("How many they are.")
-    num_layers = Field[int]("How many layers they make.")
+    num_ops = Field[int]("How many of them are compute ops; ``len(call.ops)`` counts buffers, inputs and outputs too.")
+    num_layers = Field[int]("How many layers all of them make.")
     input_ops = Field[list[str]]("Labels of the ops it was given.", list)
     input_layers = Field[list[str]]("Their layers.", list)
     output_ops = Field[list[str]]("Labels of the ops it returned.", list)

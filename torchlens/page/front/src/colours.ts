@@ -157,9 +157,24 @@ export class Colours {
     this.said.clear();
     if (by === "type") return;
     this.amounts = Array.from({ length: this.model.numOps }, (_, op) => this.amountOf(op));
-    const known = this.amounts.filter((value): value is number => value !== null && value > 0);
+    // No group has more than those directly in the root.
+    const groups = this.model.children[this.model.root]!.filter((id) => !this.model.isOp(id));
+    const all = [...this.amounts, ...groups.map((id) => this.amount(id))];
+    const known = all.filter((value): value is number => value !== null && value > 0);
     this.least = known.reduce((a, b) => Math.min(a, b), Infinity);
     this.most = known.reduce((a, b) => Math.max(a, b), 0);
+  }
+
+  /** Of an op, or of all in a group together; its largest gradient. */
+  private amount(id: number): number | null {
+    const { model } = this;
+    if (model.isOp(id)) return this.amounts[id] ?? null;
+    if (this.by === "time") return model.time(id);
+    if (this.by === "flops") return model.flops(id);
+    if (this.by === "memory") return model.memory(id);
+    let most: number | null = null;
+    for (const op of model.opsIn(id)) most = larger(most, this.amounts[op]!);
+    return most;
   }
 
   private amountOf(op: number): number | null {
@@ -190,8 +205,7 @@ export class Colours {
     if (this.by === "type") return null;
     let words = this.said.get(id);
     if (words === undefined) {
-      let amount = this.by === "gradient" ? null : { time: this.model.time, flops: this.model.flops, memory: this.model.memory }[this.by].call(this.model, id);
-      if (this.by === "gradient") for (const op of this.model.isOp(id) ? [id] : this.model.opsIn(id)) amount = larger(amount, this.amounts[op]!);
+      const amount = this.amount(id);
       words = amount === null ? "" : WORDS[this.by](amount);
       this.said.set(id, words);
     }
@@ -216,12 +230,9 @@ export class Colours {
     if (model.isOp(id)) {
       return this.by === "type" ? theme.families[this.family[id]!]! : this.scaled(this.amounts[id]!);
     }
+    if (this.by !== "type") return this.scaled(this.amount(id));
     const ops = model.opsIn(id);
-    if (this.by === "type") return ops.length === 1 ? this.of(ops[0]!) : theme.closed;
-    // A group is as strong as the strongest op in it: one that is hot is found from the outside.
-    let most: number | null = null;
-    for (const op of ops) most = larger(most, this.amounts[op]!);
-    return this.scaled(most);
+    return ops.length === 1 ? this.of(ops[0]!) : theme.closed;
   }
 
   private scaled(amount: number | null): string {
@@ -246,7 +257,7 @@ export class Colours {
       return { title: "type", entries, scale: null, ends: null };
     }
     const words = WORDS[this.by];
-    const title = { time: "time", flops: "FLOPs", memory: "memory", gradient: "largest gradient" }[this.by];
+    const title = { time: "time in torch calls", flops: "FLOPs", memory: "memory", gradient: "largest gradient" }[this.by];
     if (this.most === 0) return { title, entries: [[theme.unknown, "not known"]], scale: null, ends: null };
     return {
       title,

@@ -52,7 +52,7 @@ export class Page {
     this.scrubber = new Scrubber(model, timeline, (position, how) => this.moved(position, how));
     this.search = new Search(
       model,
-      (id) => this.select(id, { reveal: true }),
+      (id) => this.select(id, { reveal: true, centred: true }),
       () => this.view.canvas.focus(),
     );
     this.help = el("dialog", { id: "help" });
@@ -143,13 +143,13 @@ export class Page {
 
   // -- doings
 
-  select(id: number | undefined, how: { reveal?: boolean; quiet?: boolean } = {}): void {
+  select(id: number | undefined, how: { reveal?: boolean; centred?: boolean; quiet?: boolean } = {}): void {
     this.selected = id;
     if (id !== undefined && how.reveal) this.reveal(id);
     this.view.select(id);
     if (!how.quiet) this.panel.select(id);
     this.said.textContent = id === undefined ? "nothing selected" : this.model.label(id);
-    if (id !== undefined && how.reveal) this.view.show(id);
+    if (id !== undefined && how.reveal) this.view.show(id, how);
   }
 
   private reveal(id: number): void {
@@ -246,12 +246,12 @@ export class Page {
     let [ops, closed] = [0, 0];
     for (const one of scene.shown) {
       if (one.open) continue;
-      if (model.isOp(one.id)) ops++;
-      else closed++;
+      if (!model.isOp(one.id)) closed++;
+      else if (model.isComputing(one.id)) ops++;
     }
     const tooDeep = scene.shown.some((one) => !one.open && !model.isOp(one.id) && model.depth[one.id]! >= DEEPEST);
     const limit = tooDeep ? `; what is more than ${DEEPEST} levels deep stays closed` : "";
-    this.shown.textContent = `${ops.toLocaleString("en")} of ${model.numOps.toLocaleString("en")} ops shown${closed ? `, the others in ${closed.toLocaleString("en")} closed group${closed === 1 ? "" : "s"}` : ""}${limit}`;
+    this.shown.textContent = `${ops.toLocaleString("en")} of ${model.numOpsIn(model.root).toLocaleString("en")} ops shown${closed ? `, the others in ${closed.toLocaleString("en")} closed group${closed === 1 ? "" : "s"}` : ""}${limit}`;
   }
 
   // -- keys

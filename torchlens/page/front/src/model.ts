@@ -31,6 +31,8 @@ export class Model {
   readonly callsOfAddress = new Map<string, number[]>();
   readonly opsOfLayer = new Map<string, number[]>();
   readonly opsOfParam = new Map<string, number[]>();
+  /** Of the first so many in that order, how many are ops that compute: no inputs, outputs or buffers. */
+  private readonly computing: Int32Array;
   readonly root: number;
   readonly failed: number;
   private readonly labels = new Map<string, number>();
@@ -77,6 +79,8 @@ export class Model {
     this.order = new Int32Array(n);
     this.place = new Int32Array(n);
     this.number();
+    this.computing = new Int32Array(n + 1);
+    for (let at = 0; at < n; at++) this.computing[at + 1] = this.computing[at]! + Number(this.isComputing(this.order[at]!));
   }
 
   /** Put children below their groups, by when they ran, and divide what is too long into stretches. */
@@ -147,6 +151,16 @@ export class Model {
 
   isOp(id: number): boolean {
     return id < this.numOps;
+  }
+
+  /** Whether it is an op, and no input, output, buffer or call that failed. */
+  isComputing(op: number): boolean {
+    return this.text(this.data.ops.kind[op]) === "op";
+  }
+
+  /** How many ops a group holds; inputs, outputs and buffers are none. */
+  numOpsIn(group: number): number {
+    return this.computing[this.last[group]!]! - this.computing[this.first[group]!]!;
   }
 
   isCall(id: number): boolean {
@@ -223,6 +237,7 @@ export class Model {
     return child;
   }
 
+  /** Seconds inside torch calls. */
   time(id: number): number | null {
     if (this.isCall(id)) return this.data.calls.time[this.call(id)] ?? null;
     return this.isOp(id) ? (this.data.ops.time[id] ?? null) : this.total(id, this.data.ops.time);

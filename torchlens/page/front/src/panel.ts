@@ -18,6 +18,8 @@ export interface Doings {
 const MOST_LISTED = 60;
 const MOST_OF_PATH = 6; // of the groups around what is selected, beside the root
 
+const NO_DIARY = "This file has no events of backward passes; open the journal to play them.";
+
 export class Panel {
   readonly element = el("aside", { id: "panel", label: "details" });
   private readonly body = el("div", { class: "body" });
@@ -142,7 +144,7 @@ export class Panel {
         ? section("slowest ops", this.list(times.map((op) => () => this.link(op, undefined, seconds(model.time(op))))))
         : null,
       data.passes.label.length
-        ? section("backward passes", this.list(data.passes.label.map((_, row) => () => this.passLine(row))))
+        ? section("backward passes", this.list(data.passes.label.map((_, row) => () => this.passLine(row))), data.events.has_diary ? null : el("p", { class: "note" }, NO_DIARY))
         : null,
       section("how to look around", keyList()),
     ];
@@ -163,13 +165,9 @@ export class Panel {
   }
 
   private passLine(row: number): HTMLElement {
-    const { passes } = this.model.data;
-    return el(
-      "span",
-      {},
-      `${this.model.text(passes.label[row])}: ${this.model.text(passes.status[row])}, `,
-      this.eventLink(passes.begun[row]),
-    );
+    const { passes, events } = this.model.data;
+    const words = `${this.model.text(passes.label[row])}: ${this.model.text(passes.status[row])}`;
+    return events.has_diary ? el("span", {}, `${words}, `, this.eventLink(passes.begun[row])) : el("span", {}, words);
   }
 
   private op(op: number): (Node | null)[] {
@@ -314,9 +312,9 @@ export class Panel {
     } else parts.push(el("h2", {}, "a stretch of ops"), el("p", { class: "note" }, model.shortName(id)));
     const groups = countGroups(model, id);
     rows.push(
-      ["ops", count(model.last[id]! - model.first[id]!)],
+      ["ops", count(model.numOpsIn(id))],
       ["module calls inside", groups ? count(groups) : ""],
-      ["time", seconds(model.time(id))],
+      ["time in torch calls", seconds(model.time(id))],
       ["FLOPs", flops(model.flops(id))],
       ["memory", bytes(model.memory(id))],
     );
@@ -352,13 +350,13 @@ export class Panel {
       time === null || time === undefined ? null : el("p", { class: "note" }, `${seconds(time)} after the first event`),
       last.length ? this.list(last.map((one) => () => this.happening(one))) : null,
       table([
-        ["ops that ran", `${count(timeline.numRun(position))} of ${count(model.numOps)}`],
+        ["ops that ran", `${count(timeline.numRun(position))} of ${count(model.numOpsIn(model.root))}`],
         ["nodes that fired", `${count(timeline.numFired(position))} of ${count(data.firings.node.length)}`],
         ["gradients there", `${count(timeline.numGradients(position))} of ${count(data.gradients.event.length)}`],
       ]),
     ];
     if (!data.events.has_diary) {
-      parts.push(el("p", { class: "note" }, "The events of backward passes are not in this file: only the forward can be played."));
+      parts.push(el("p", { class: "note" }, NO_DIARY));
     }
     const running = position < timeline.count ? timeline.running(position) : [];
     parts.push(

@@ -133,7 +133,7 @@ export class Scene {
         title = model.label(id);
         line = model.text(model.data.ops.shape[id]) || model.text(model.data.ops.kind[id]);
       } else {
-        const count = model.last[id]! - model.first[id]!;
+        const count = model.numOpsIn(id);
         title = id === model.root ? model.className(id) || model.label(id) : model.shortName(id);
         const ops = `${count.toLocaleString("en")} op${count === 1 ? "" : "s"}`;
         line = [id === model.root ? "" : model.className(id), ops].filter(Boolean).join(" · ");

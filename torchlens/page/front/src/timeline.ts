@@ -42,7 +42,7 @@ export class Timeline {
     add("ended", passes.ended);
     this.happenings.sort((a, b) => a.event - b.event);
     this.events = Float64Array.from(this.happenings, (one) => one.event);
-    this.ranAt = sorted(ops.event);
+    this.ranAt = sorted(ops.event.filter((_, op) => model.isComputing(op)));
     this.firedAt = sorted(firings.event);
     this.gradientAt = sorted(gradients.event);
     firings.op.forEach((op, row) => {
@@ -87,7 +87,7 @@ export class Timeline {
   }
 
   numRun(position: number): number {
-    return below(this.ranAt, position) + this.model.numOps - this.ranAt.length;
+    return below(this.ranAt, position) + this.model.numOpsIn(this.model.root) - this.ranAt.length;
   }
 
   numFired(position: number): number {

@@ -144,7 +144,7 @@ export class View {
   }
 
   /** Bring what stands for an id into sight, large enough to be read. */
-  show(id: number): void {
+  show(id: number, how: { centred?: boolean } = {}): void {
     const one = this.scene.get(this.scene.visible(id));
     if (!one) return;
     const { x, y, k } = this.transform;
@@ -156,7 +156,7 @@ export class View {
       top >= margin - 8 &&
       top + high * k <= this.height - margin + 8 &&
       (left + one.w * k <= this.width - margin + 8 || (one.open && left < this.width / 2));
-    if (inSight && k >= TEXT_FROM) return;
+    if (inSight && k >= TEXT_FROM && !how.centred) return;
     const scale = Math.max(k, LEGIBLE);
     const wide = one.w * scale < this.width - 2 * margin;
     this.go(
