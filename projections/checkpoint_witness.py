@@ -16,6 +16,7 @@ from projections.forward import Forward
 from projections.graph import NOWHERE
 from projections.makers import fact
 from projections.ops import site_keys
+from projections.ordered import by_key
 from projections.tables import Maker
 
 REENTRANT_NODE: Final = "CheckpointFunctionBackward"
@@ -79,12 +80,13 @@ def witness(forward: Forward) -> dict[str, Any] | None:
     count = len(made.entered)
     if not count and not flagged and not forward.autograd.num_passes:
         return None
-    return {
+    found = {
         "token_count": count,
-        "tokens": dict(enumerate(tokens(forward), 1)),
+        "tokens": dict(enumerate(map(by_key, tokens(forward)), 1)),
         "degrade_flags": flagged,
         "verdict": verdict(forward),
     }
+    return by_key(found)
 
 
 def tokens(forward: Forward) -> list[dict[str, Any]]:

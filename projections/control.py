@@ -13,6 +13,7 @@ from typing import Any, Final
 from projections.conditionals import Conditional, Evaluation, Ran, Truth
 from projections.forward import Forward
 from projections.graph import NOWHERE
+from projections.ordered import by_key
 from projections.sequences import Classes, Each, Picked
 from projections.syntax import CONDITIONAL, Role
 from projections.tables import Column, Maker
@@ -90,7 +91,8 @@ def arm_children(forward: Forward, row: int) -> dict[int, dict[str, tuple[str, .
             if evaluation is not None and not found.is_in(row, one, evaluation):
                 name = found.all[one.conditional].branching.name(one.arm)
                 made.setdefault(one.conditional, {}).setdefault(name, []).append(forward.labels.op[child])
-    return {number: {name: tuple(labels) for name, labels in arms.items()} for number, arms in made.items()}
+    arms_of = {number: {name: tuple(labels) for name, labels in arms.items()} for number, arms in made.items()}
+    return by_key({number: by_key(arms) for number, arms in arms_of.items()})
 
 
 OPS: Final[dict[str, Maker[Forward]]] = {

@@ -37,6 +37,7 @@ from projections.flops import LARGEST, MOST_AXES, Call, Count, Operand, Reads, R
 from projections.forward import Forward, first_results, once, one_each
 from projections.graph import OPAQUE
 from projections.makers import fact, total
+from projections.ordered import by_key
 from projections.rows import is_op
 from projections.sequences import Classes, Deferred, Each, Picked
 from projections.tables import Column, Maker, Table
@@ -301,7 +302,7 @@ def flops_by_op_type(forward: Forward) -> dict[str, dict[str, int]]:
         held["backward"] += cost.backward or 0
         held["count"] += 1
         held["unknown"] += not cost.is_known
-    return made
+    return by_key({kind: by_key(held) for kind, held in made.items()})
 
 
 def unknown_ops(forward: Forward) -> tuple[str, ...]:
@@ -313,7 +314,7 @@ def unknown_ops(forward: Forward) -> tuple[str, ...]:
 def coverage(forward: Forward) -> dict[str, int]:
     """How many op rows are of each kind."""
     known = [cost.is_known for cost in every_cost(forward, 0).of_rows()]
-    return {"known": known.count(True), "not_applicable": known.count(None), "unknown": known.count(False)}
+    return by_key({"known": known.count(True), "not_applicable": known.count(None), "unknown": known.count(False)})
 
 
 OPS: Final[dict[str, Maker[Forward]]] = {

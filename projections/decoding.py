@@ -18,6 +18,7 @@ import msgpack
 from projections.arguments import is_tuple
 from projections.canonical import MAP, VERSION, WIDTHS, Form, Summary
 from projections.errors import EncodingError
+from projections.ordered import by_key
 
 MOST_CELLS: Final = 1 << 26
 """Rows of a table, and cells of a column with what is in them, that are believed on reading."""
@@ -173,7 +174,7 @@ class ColumnReader:
         made: list[Any] = []
         for names, values in zip(keys, items, strict=True):
             self.take(len(names))
-            made.append(dict(zip(names, values, strict=True)))
+            made.append(by_key(dict(zip(names, values, strict=True))))
         return made
 
 
@@ -210,7 +211,7 @@ def opened(code: int, data: bytes) -> Any:
     unpacker = msgpack.Unpacker(use_list=False, raw=False, strict_map_key=False, ext_hook=opened)
     unpacker.feed(data)
     items = list(unpacker)
-    return dict(zip(items[0::2], items[1::2], strict=True))
+    return by_key(dict(zip(items[0::2], items[1::2], strict=True)))
 
 
 def table_malformed(why: str) -> EncodingError:

@@ -47,6 +47,7 @@ from projections.makers import (
 )
 from projections.naming import arg_expressions, var_names
 from projections.opacity import opaque_reason
+from projections.ordered import by_key
 from projections.reach import distances, reached
 from projections.rows import is_buffer
 from projections.sequences import Classes, Computed, Deferred, Each, Picked, Ragged
@@ -288,7 +289,7 @@ def parent_arg_positions(forward: Forward, row: int, uses: Iterable[tuple[int, U
     made: dict[str, dict[Any, str]] = {"args": {}, "kwargs": {}}
     for parent, (argument, path) in uses:
         made["args" if isinstance(argument, int) else "kwargs"][(argument, *path) if path else argument] = label[parent]
-    return made
+    return {kind: by_key(places) for kind, places in made.items()}
 
 
 def edge_uses(forward: Forward, row: int, uses: Iterable[tuple[int, Use]]) -> tuple[Any, ...]:

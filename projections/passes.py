@@ -18,6 +18,7 @@ from projections.details import field
 from projections.forward import Forward, once
 from projections.graph import NOWHERE
 from projections.makers import fact
+from projections.ordered import by_key
 from projections.sequences import Each
 from projections.sites import whole_frame
 from projections.tables import Column, Maker
@@ -140,7 +141,7 @@ def duration(forward: Forward, number: int) -> float | None:
 
 def meta(like: Any) -> dict[str, Any]:
     shape, dtype, device = like
-    return {"shape": tuple(shape), "dtype": dtype, "device": device}
+    return by_key({"shape": tuple(shape), "dtype": dtype, "device": device})
 
 
 def root_meta(forward: Forward, event: Row) -> tuple[Any, ...]:
@@ -179,7 +180,7 @@ def inputs_subset(forward: Forward, event: Row) -> tuple[str | None, ...] | None
 def engine_flags(forward: Forward, event: Row) -> dict[str, bool]:
     if event[TRIGGER] == IMPLICIT:
         return {}
-    return {"retain_graph": event[RETAIN_GRAPH], "create_graph": event[CREATE_GRAPH]}
+    return by_key({"retain_graph": event[RETAIN_GRAPH], "create_graph": event[CREATE_GRAPH]})
 
 
 def backward_call_context(forward: Forward, event: Row) -> Any:

@@ -175,3 +175,13 @@ def test_a_journal_of_an_artifact_warns_that_backward_passes_are_not_in_it(pair:
         pair.loaded.journal.copy_to(tmp_path / "j")
     assert [warning.message.code for warning in told] == ["backward_not_copied"]  # type: ignore[union-attr]
     assert len(tl.load(tmp_path / "j").autograd.backward_passes) == 0 < len(pair.loaded.autograd.backward_passes)
+
+
+def test_maps_are_in_the_order_that_they_had(pair: Pair) -> None:
+    def in_order(trace: tl.Trace) -> list[str]:
+        told = (trace.flops_by_op_type, trace.compute_coverage, trace.checkpoint_invocation_witness)
+        passes = [(one.engine_flags, one.root_meta) for one in trace.autograd.backward_passes]
+        return list(map(repr, (*told, *passes, *(op.parent_arg_positions for op in trace.ops))))
+
+    assert in_order(pair.live) == in_order(pair.loaded)
+    assert list(pair.live.flops_by_op_type) == ["linear", "relu"]
