@@ -2,6 +2,7 @@
 
 Reads  the events that name payloads.
 Gives  the payloads that a row names, each with its kind; and the rows as they would be had some kinds not been kept.
+Rule   a call that drew still names the state it drew from, of which there are no bytes any more.
 Rule   every event keeps its number: one that tells of nothing but such a payload is replaced by a ``LeftOut``.
 Not    which kinds are left out: the level of the artifact says so.
 """
@@ -146,7 +147,7 @@ STRIPS: Final[Mapping[PayloadKind, Mapping[type[Event], Strip]]] = {
         GradientKept: without_any,
     },
     "argument": {ArgumentsKept: without_any},
-    "generator": {OpExecuted: lambda row: with_field(row, RNG, None), GeneratorsKept: without_any},
+    "generator": {GeneratorsKept: without_any},  # a call keeps the number of its state: that it drew is a fact
     "source": {CodeSeen: lambda row: with_field(row, SOURCE, None)},
 }
 """By kind of payload, what each event becomes that names one."""

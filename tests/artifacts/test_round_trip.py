@@ -107,6 +107,18 @@ def test_an_audit_artifact_says_of_no_tensor_that_it_is_there(tmp_path: Path) ->
     assert not [path for path in (tmp_path / "a.tlspec").rglob("*.safetensors") if path.stat().st_size > 100_000]
 
 
+def test_states_of_generators_are_refused_where_there_were_any(tmp_path: Path) -> None:
+    captured().save(tmp_path / "a.tlspec")
+    loaded = tl.load(tmp_path / "a.tlspec")
+    assert {op.func_name for op in loaded.ops if code_of(lambda op=op: op.func_rng_states) is not None} == {"dropout"}
+    assert code_of(lambda: loaded["dropout"].func_rng_states) == "payload_unavailable"
+    assert loaded["linear_1_1"].func_rng_states == {}
+    captured(save_rng_states=True).save(tmp_path / "b.tlspec")
+    asked = tl.load(tmp_path / "b.tlspec")
+    assert code_of(lambda: asked["linear_1_1"].func_rng_states) == "payload_unavailable"
+    assert asked.ops[0].func_rng_states == {}
+
+
 def test_what_save_made_of_activations_is_refused_where_it_made_something(tmp_path: Path) -> None:
     trace = tl.trace(nn.ReLU(), torch.ones(2), save=tl.SaveOptions(transform=lambda kept: kept[:1]))
     trace.save(tmp_path / "a.tlspec", level="audit")

@@ -396,7 +396,7 @@ class Op(Record):
             PayloadUnavailableError: ``payload_unavailable``, where the artifact leaves such states out.
         """
         states = self.read("rng_states")
-        if not states and self.is_compute_op:
+        if states or (self.is_compute_op and self.trace.has_option("save_rng_states")):
             self.trace.require_kept("generator", f"the state of generators before {self.label!r}")
         with over_events():
             return {device: self.trace.bytes_tensor(number) for device, number in states}

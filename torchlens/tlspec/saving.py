@@ -139,7 +139,10 @@ class Saved:
             self.tables = Overlaid(whole, projector) if isinstance(whole, StoredTables) else projector.tables(head)
         self.rows: Final[list[Row]] = [row for run in self.source.rows(0, end_of_forward(source)) for row in run]
         self.encoded: Final[list[EncodedTable]] = list(stored(self.tables, whole))
-        self.names: Final[Mapping[int, Name]] = names_of(self.tables, enumerate(self.rows))
+        named = names_of(self.tables, enumerate(self.rows))
+        self.payload_end: Final = 1 + max(named, default=-1)
+        without = {"generator"} & kept.left_out  # a state that a call drew from is named all the same
+        self.names: Final[Mapping[int, Name]] = {at: name for at, name in named.items() if name.kind not in without}
 
     def leaves_out_some(self, source: Source, head: int) -> bool:
         """Whether a payload of the capture is left out: else its records are what they are.
@@ -192,7 +195,7 @@ class Saved:
     def events(self, body_index: Sequence[StoredPayload]) -> bytes:
         payloads = [one for one in body_index if blobs.counted(one.kind) == "payload"]
         places = [Located(one.number, 0, 0, one.nbytes, bytes.fromhex(one.digest)) for one in payloads]
-        return packed_events(self.rows, places, 1 + max(self.names, default=-1))
+        return packed_events(self.rows, places, self.payload_end)
 
     def records(self) -> bytes:
         pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
