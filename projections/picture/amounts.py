@@ -27,6 +27,12 @@ TEXTS: Final[dict[str, Callable[[Any], str]]] = {
 OF_CALLS: Final = ("flops", "time")
 """Amounts of a call of torch, which each of its results has."""
 
+SUM: Final = "Σ "
+"""Before an amount over several that are drawn as one."""
+
+AT_LEAST: Final = "≥ "
+"""Before an amount over ops of which some have none that is known."""
+
 MOST: Final = 3
 """Parameters that a line names at most."""
 
@@ -41,8 +47,8 @@ def amount_line(ops: Table[Any], rows: Sequence[int], line: str, *, is_sum: bool
     total = sum(known)
     if not total:
         return None
-    text = f"{'Σ ' if is_sum else ''}{TEXTS[line](total)}"
-    return text if len(known) == len(found) else f"≥ {text}"
+    text = f"{SUM if is_sum else ''}{TEXTS[line](total)}"
+    return text if len(known) == len(found) else f"{AT_LEAST}{text}"
 
 
 def params_line(tables: CaptureTables, rows: Sequence[int]) -> str | None:

@@ -65,6 +65,18 @@ def test_every_view_of_a_model_is_legible(trace: tl.Trace) -> None:
         assert set(words_of(drawing.picture)) - set(all_texts(svg)) - {""} == set()
 
 
+def test_the_sign_of_a_sum_is_in_the_legend_where_it_is_in_the_picture() -> None:
+    made = tl.trace(nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(30)]), torch.ones(2, 4))
+    folded = made.draw(node_lines=("time",))
+    assert any(line.startswith("Σ ") for node in folded.picture.nodes for line in node.lines)
+    meaning = "Σ all that are drawn as one, together"
+    assert meaning in " ".join(str(folded).split())
+    assert meaning in folded.source
+    plain = made.draw(node_lines=("time",), fold_repeats=False, collapse="none")
+    assert "Σ" not in str(plain) + plain.source
+    made.cleanup()
+
+
 def overlapping(given: list[Thing]) -> list[tuple[str, str]]:
     return [
         (one.id, other.id) for number, one in enumerate(given) for other in given[:number] if one.box.meets(other.box)

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import attrs
 
+from projections.picture.amounts import AT_LEAST, SUM
 from projections.picture.parts import Picture
 from torchlens.viz.look import Look
 
-__all__ = ["Meaning", "meanings"]
+__all__ = ["Meaning", "meanings", "signs"]
 
 
 @attrs.frozen
@@ -61,5 +62,17 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
         yield Meaning("dashed: writes", theme.background, theme.background, theme.inplace)
     if edges & {"repeat", "recurrent"}:
         yield Meaning("dashed: again", theme.background, theme.background, theme.line)
+    for word in signs(picture):
+        yield Meaning(word, theme.background, theme.background, theme.ink)
     if look.highlighted:
         yield Meaning("highlighted", theme.background, theme.highlight, theme.ink, is_wide=True)
+
+
+def signs(picture: Picture) -> Iterator[str]:
+    """What the signs before amounts mean, of those that are there."""
+    told = [*(node.lines for node in picture.nodes), *(cluster.lines for cluster in picture.clusters)]
+    lines = [line for one in told for line in one]
+    if any(line.startswith((SUM, AT_LEAST + SUM)) for line in lines):
+        yield f"{SUM}all that are drawn as one, together"
+    if any(line.startswith(AT_LEAST) for line in lines):
+        yield f"{AT_LEAST}of some not known"

@@ -14,6 +14,7 @@ import attrs
 from rich.cells import cell_len, chop_cells
 
 from projections.picture.parts import Edge, Node, Picture
+from torchlens.viz.legend import signs
 from torchlens.viz.look import Look
 from torchlens.viz.wording import caption_of, cluster_words, edge_word, node_words
 
@@ -121,7 +122,8 @@ def lines_of(picture: Picture, look: Look) -> Iterator[str]:
     if look.legend:
         kinds = dict.fromkeys(kind_of(node) for node in picture.nodes)
         yield ""
-        yield from wrapped(",  ".join(f"{SIGNS[kind]} {MEANINGS[kind]}" for kind in SIGNS if kind in kinds), "", "")
+        meant = [f"{SIGNS[kind]} {MEANINGS[kind]}" for kind in SIGNS if kind in kinds]
+        yield from wrapped(",  ".join([*meant, *signs(picture)]), "", "")
         yield from wrapped("A line reads from the one above it, unless it says otherwise.", "", "")
 
 
