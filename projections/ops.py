@@ -64,10 +64,11 @@ CHANGED: Final = field(BufferWritten, "changed")
 
 
 def label_short(forward: Forward) -> Column:
-    short, passes = forward.labels.layer_short, forward.groups.passes
+    """A pass is named where the whole label names it: by what the head knows of the layer."""
+    labels, groups = forward.labels, forward.groups
     return [
-        short[layer] if passes[layer] == 1 else f"{short[layer]}:{index}"
-        for layer, index in zip(forward.groups.layer, forward.groups.pass_index, strict=True)
+        labels.layer_short[layer] if label == labels.layer[layer] else f"{labels.layer_short[layer]}:{index}"
+        for label, layer, index in zip(labels.op, groups.layer, groups.pass_index, strict=True)
     ]
 
 

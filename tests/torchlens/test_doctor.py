@@ -89,7 +89,7 @@ OF_OBJECTS: Final = frozenset(
     " _non_persistent_buffers_set"
     " _state_dict_hooks _load_state_dict_pre_hooks _compiled_call_impl _orig_mod _torchdynamo_orig_callable"
     " _sequence_nr _input_metadata _raw_saved_ _qualified_op_name _user_hooks _checkpoint_internal _forward_cls"
-    " _torchlens_hook _post_accumulate_grad_hooks _c _concrete_type".split()
+    " _torchlens_hook _post_accumulate_grad_hooks _c _concrete_type _print".split()
 )
 """What each module, function, node or operator has itself: there is no name in torch to look for."""
 

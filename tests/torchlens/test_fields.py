@@ -91,7 +91,7 @@ FIELDS: dict[str, str] = {
         cleanup environment error events failure find_sites
         fingerprint is_cleaned_up is_partial journal journal_path name num_param_tensors_frozen
         num_param_tensors_trainable opened options save save_request status stop_after summary tags to_pandas
-        weights written_by
+        animate draw fingerprint_at load_state_dict make_again readiness run to_html weights written_by
     """,
     "modules": """
         address name all_addresses has_multiple_addresses class_name class_qualname cls handle address_parent

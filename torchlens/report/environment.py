@@ -188,6 +188,7 @@ CAPABILITIES: Final = (
     Capability(
         "HAS_DISPATCH_MODES", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"
     ),
+    Capability("HAS_KERNEL_LOOKUP", ("torch._C._dispatch_has_kernel",), "telling which operators a run may call"),
     Capability("HAS_NUM_DISPATCH_MODES", ("torch._C._len_torch_dispatch_stack",), "the same"),
     Capability("HAS_PUT_DISPATCH_MODE", ("torch._C._push_on_torch_dispatch_stack",), "telling what runs in a backward"),
     Capability("HAS_TAKE_DISPATCH_MODE", ("torch._C._pop_torch_dispatch_stack",), "the same"),
