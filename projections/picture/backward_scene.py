@@ -68,11 +68,15 @@ class GradFnLook(Look):
                 lines.append(None if where is None else short(f"@ {where}"))
         fired = sum([nodes.value("num_calls", one) for one in rows[:own]])
         kind: NodeKind = "param" if param >= 0 else "grad_fn"
-        return Face(kind, title, tuple(filter(None, lines)), fired, 1, self.marks(row).union(*map(self.alarms, rows)))
+        marks = self.marks(rows[:own]).union(*map(self.alarms, rows))
+        return Face(kind, title, tuple(filter(None, lines)), fired, 1, marks)
 
-    def marks(self, row: int) -> frozenset[Mark]:
-        made: list[Mark] = ["grad"] if self.nodes.value("has_saved_call", row) else []
-        if self.nodes.value("is_made", row):
+    def marks(self, rows: Sequence[int]) -> frozenset[Mark]:
+        """Those that any of some rows has; only where loops are rolled are there several."""
+        made: list[Mark] = []
+        if any(self.nodes.value("has_saved_call", row) for row in rows):
+            made.append("grad")
+        if any(self.nodes.value("is_made", row) for row in rows):
             made.append("made")
         return frozenset(made)
 

@@ -1,6 +1,7 @@
 """What items of a picture are in: module calls, or modules where loops are rolled.
 
 Reads  the columns of the tables of modules, module calls and ops.
+Rule   copies of a box that are calls of one module, from different modules, say so: ``shared`` and its address.
 Rule   a module that is called in several places stands, where it is drawn once, in the one that called it first.
 """
 
@@ -90,6 +91,9 @@ class CallBoxes(ModuleFaces):
             counts,
             len(boxes),
         )
+        shared = sharing(self.tables, boxes)
+        if shared is not None:
+            told = (f"{told[0]}, {shared}", *told[1:])
         return Face("module", short(self.name(boxes[:times], within)), told)
 
     def likeness(self, box: int) -> Hashable:
@@ -137,6 +141,22 @@ class ModuleBoxes(ModuleFaces):
     def likeness(self, box: int) -> Hashable:
         modules = self.tables.modules
         return modules.value("class_name", box), modules.value("num_calls", box)
+
+
+def sharing(tables: CaptureTables, calls: Sequence[int]) -> str | None:
+    """What calls that are copies of each other have in common: modules that are called from several others."""
+    if len(calls) < 2:
+        return None
+    module, parent = tables.module_calls.column("module_row"), tables.module_calls.column("parent_row")
+    called_from: dict[int, set[int]] = {}
+    for call in calls:
+        if call >= 0 and parent[call] >= 0:
+            called_from.setdefault(module[call], set()).add(module[parent[call]])
+    if all(len(callers) < 2 for callers in called_from.values()):
+        return None
+    if len(called_from) > 1:
+        return f"{len(called_from)} modules, shared"
+    return short(f"shared: {tables.modules.value('address', next(iter(called_from)))}")
 
 
 def boxes_of(tables: CaptureTables, lines: Sequence[Line], *, rolled: bool) -> ModuleFaces:

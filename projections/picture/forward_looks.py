@@ -1,7 +1,8 @@
-"""How what a forward did looks: ops, inputs, outputs and buffer versions, or layers; parameters; the call that raised.
+"""How what a forward did looks: ops, inputs, outputs and buffer versions, or layers; parameters; a call that is no op.
 
 Reads  the columns of the tables of ops, layers, orphans and parameters.
 Rule   an op that was asked for its truth says where and what it was.
+Rule   marks and answers are told of each: what differs in one of them is not equal.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any, Final
 
 from journal.events import event_class
 from projections.build import CaptureTables
-from projections.call_facts import call_facts
 from projections.checkpoint_witness import spans
 from projections.details import field
+from projections.ended import broken_call, call_in_progress, left_at
 from projections.picture.amounts import AMOUNTS, amount_line, params_line
+from projections.picture.boxes import sharing
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, Face, Look
@@ -23,7 +25,7 @@ from projections.picture.texts import between, names_of, shape_text, short, wrap
 from projections.roles import roles_of
 from projections.tables import Table
 
-__all__ = ["MARKS", "FailedLook", "ForwardLook", "ParamLook"]
+__all__ = ["FailedLook", "ForwardLook", "ParamLook"]
 
 MARKS: Final[dict[Mark, str]] = {
     "saved": "has_saved_payload",
@@ -36,14 +38,18 @@ MARKS: Final[dict[Mark, str]] = {
 
 LOOKS: Final = (
     *("layer_type", "func_name", "dtype", "func_config", "num_passes", "in_multi_output", "multi_output_index"),
-    *("buffer_write_kind", "is_internal_source", *MARKS.values()),
+    *("multi_output_name", "buffer_write_kind", "is_internal_source", *MARKS.values()),
 )
 """Columns that rows have equal which look the same, of ops and of layers."""
 
 QUESTIONS: Final = {"if_test": "if", "elif_test": "elif", "ifexp": "if", "while": "while", "assert": "assert"}
 """What asks for a truth, by conditional_context_kind."""
 
-HALTED: Final[frozenset[Mark]] = frozenset(("halted",))
+ENDED: Final[frozenset[Mark]] = frozenset(("halted", "nonfinite"))
+NONFINITE: Final[frozenset[Mark]] = frozenset(("nonfinite",))
+
+NOT_RETURNED: Final = "has not returned"
+"""Said of a call in which its process ended, or still is."""
 
 MESSAGE_LINES: Final = 3
 """Lines that an error's message takes at most."""
@@ -67,6 +73,7 @@ class ForwardLook(Look):
         self.short: Final = "layer_label_short" if self.is_rolled else "label_short"
         self.kinds: Final = roles_of(table)
         self.last_event: Final = last_event(tables)
+        self.left_at: Final = left_at(tables, tables.ops if self.is_rolled else table)
         witness = tables.fact("checkpoint_invocation_witness")
         self.checkpoints: Final = borders(spans(tables.forward)) if witness and witness["token_count"] else []
 
@@ -93,6 +100,8 @@ class ForwardLook(Look):
                 lines.append(params_line(self.tables, table.value("param_rows", row)))
             else:
                 lines.append(self.amount_line(rows, line))
+        if where is not None and not self.is_rolled:
+            lines.append(sharing(self.tables, [table.value("call_row", one) for one in rows]))
         if table.value("in_multi_output", row):
             name = table.value("multi_output_name", row)
             lines.append(short(f"result {table.value('multi_output_index', row) if name is None else name}"))
@@ -131,10 +140,17 @@ class ForwardLook(Look):
             made.append("internal_source")
         if table.name == "orphans":
             made.append("orphan")
+        return frozenset(made) | self.rare_marks(row)
+
+    def rare_marks(self, row: int) -> frozenset[Mark]:
+        """Those that no column tells."""
+        made: list[Mark] = []
         if self.is_checkpointed(row):
             made.append("checkpointed")
         if self.last_event is not None and any(map(self.is_last, self.ops((row,)))):
             made.append("halted")
+        if self.left_at is not None and self.left_at in self.op_rows((row,)):
+            made.append("nonfinite")
         return frozenset(made)
 
     def op_rows(self, rows: Sequence[int]) -> Sequence[int]:
@@ -161,8 +177,10 @@ class ForwardLook(Look):
         param_shapes: list[Hashable] = list(zip(params.column("shape"), params.column("dtype"), strict=True))
         param_rows: Sequence[Sequence[int]] = table.column("param_rows")
         taken = [tuple([param_shapes[row] for row in rows]) for rows in param_rows]
-        again = [self.is_checkpointed(row) for row in range(len(table))]
-        return list(zip(facts, taken, again, strict=True))
+        marks = [self.rare_marks(row) for row in range(len(table))]
+        asked: Sequence[bool] = table.column("is_terminal_bool")
+        answers = [self.question(row) if is_asked else None for row, is_asked in enumerate(asked)]
+        return list(zip(facts, taken, marks, answers, strict=True))
 
     def count(self, row: int) -> tuple[str, int]:
         if self.table.name == "orphans":
@@ -177,7 +195,9 @@ class ForwardLook(Look):
         return self.kinds[row] in ("input", "output")
 
     def alarms(self, row: int) -> frozenset[Mark]:
-        return NOTHING if self.last_event is None else self.marks(row) & HALTED
+        if self.last_event is None and self.left_at is None:
+            return NOTHING
+        return self.rare_marks(row) & ENDED
 
     def takes_params(self, row: int) -> bool:
         return bool(self.table.value("param_rows", row))
@@ -214,12 +234,11 @@ class ParamLook(Look):
 
 
 class FailedLook(Look):
-    """What ended a forward that raised: the call of torch that did, or the model's own code."""
+    """What ended a forward and is no op: a call of torch that is none, or the model's own code."""
 
     def __init__(self, tables: CaptureTables) -> None:
         self.tables: Final = tables
-        event: int | None = tables.fact("raised_event")
-        self.call: Final = None if event is None else call_facts(tables.forward, event, tables.orphans.context)
+        self.call: Final = broken_call(tables)
 
     def key(self, row: int) -> str:
         return "failed"
@@ -231,11 +250,19 @@ class FailedLook(Look):
             kind, message = call.exception, call.message or ""
         name = short(kind.rpartition(".")[2])
         lines = wrapped(message, MESSAGE_LINES)
+        if call is not None and call.event == call_in_progress(self.tables):
+            lines = (NOT_RETURNED, *lines)
+        if reason := self.tables.fact("nonfinite_reason"):
+            lines = (short(reason),)
         if call is None:
             return Face("failed", name, lines, marks=RAISED)
         shapes = [shape_text(tensor.shape, None) or "" for tensor in call.tensors]
         given = short(", ".join(shapes))
-        return Face("failed", short(call.func_name), tuple(filter(None, [given, name, *lines])), marks=RAISED)
+        at = None if where is None else short(f"@ {where}")
+        return Face("failed", short(call.func_name), tuple(filter(None, [given, at, name, *lines])), marks=self.marks())
+
+    def marks(self) -> frozenset[Mark]:
+        return RAISED if self.tables.fact("nonfinite_stop") is None else NONFINITE
 
     def fact(self, name: str) -> str:
         return str(self.tables.fact(name) or "")
@@ -253,7 +280,7 @@ class FailedLook(Look):
         return True
 
     def alarms(self, row: int) -> frozenset[Mark]:
-        return RAISED
+        return self.marks()
 
     def box_of(self) -> int:
         """Row of the module call that it was in."""

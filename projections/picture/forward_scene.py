@@ -4,7 +4,7 @@ Reads  the columns of the tables of ops, layers, module calls and parameters.
 Rule   a buffer version means something where it carries a value from one op to another that is not the same code, or
        was written with more than itself; running statistics, and constants that only join other values, do not.
 Rule   a parameter means something where several modules take it.
-Rule   the edges into an arm of a conditional say which arm.
+Rule   an edge into an arm of a conditional, from outside or from another evaluation of its test, says which arm.
 Rule   an edge between layers tells which passes of both it joins, unless it joins every pass with the same one.
 """
 
@@ -15,8 +15,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from projections.build import CaptureTables
+from projections.ended import broken_call, left_at
 from projections.picture.boxes import boxes_of_calls
-from projections.picture.forward_looks import MARKS, FailedLook, ForwardLook, ParamLook
+from projections.picture.forward_looks import FailedLook, ForwardLook, ParamLook
 from projections.picture.parts import EdgeKind
 from projections.picture.request import Request
 from projections.picture.scene import FAILED, ROOT, Scene
@@ -45,6 +46,8 @@ class ForwardItems:
         self.arms: Final[Sequence[Any]] = (
             ops.column("conditional_branch_stack") if tables.fact("is_dynamic_graph") else ()
         )
+        self.arms_below: Final[dict[int, dict[int, set[tuple[int, str]]]]] = {}
+        self.row_of: Final = {label: row for row, label in enumerate(ops.column("label"))} if self.arms else {}
         self.box_of_call: Final = boxes_of_calls(tables, rolled=request.options.rolled)
         self.calls: Final[Sequence[int]] = ops.column("call_row")
         self.boxes: Final = [self.box_of_call[call] if call >= 0 else ROOT for call in self.calls]
@@ -59,7 +62,7 @@ class ForwardItems:
             self.join_ops()
         if request.options.orphans:
             self.add_orphans()
-        if tables.fact("error_type") is not None:
+        if self.ended_in_a_call():
             self.add_failed()
 
     # -- items
@@ -97,10 +100,11 @@ class ForwardItems:
     def at_the_ends(self) -> dict[int, tuple[int, ...]]:
         """By row of an input or output those that are told with it: equal but for a number in their role."""
         ops = self.tables.ops
+        look = ForwardLook(self.tables, self.request, ops)
         groups: dict[Hashable, list[int]] = {}
         for row, role in enumerate(ops.column("io_role")):
             if role is not None:
-                looks = [ops.value(name, row) for name in ("is_input", "shape", "dtype", *MARKS.values())]
+                looks = [*[ops.value(name, row) for name in ("is_input", "shape", "dtype")], look.marks(row)]
                 groups.setdefault((NUMBER.sub("#", role), *looks), []).append(row)
         return {row: tuple(rows) for rows in groups.values() if len(rows) >= MANY for row in rows}
 
@@ -121,6 +125,13 @@ class ForwardItems:
         for row, parents in enumerate(parents_of):
             for parent in parents:
                 self.scene.connect(items[parent], items[row])
+
+    def ended_in_a_call(self) -> bool:
+        """Whether the forward was ended by what is none of the ops that are shown."""
+        tables = self.tables
+        if self.request.options.orphans and left_at(tables, tables.orphans) is not None:
+            return False
+        return tables.fact("error_type") is not None or broken_call(tables) is not None
 
     def add_failed(self) -> None:
         look = FailedLook(self.tables)
@@ -196,15 +207,27 @@ class ForwardItems:
 
     def arm_entered(self, parent: int, row: int) -> str | None:
         """The innermost arm that an edge leads into."""
-        if not self.arms:
+        if not self.arms or not self.arms[row]:
             return None
-        around = self.arms[parent]
-        entered = [arm for _, arm in self.arms[row] if (_, arm) not in around]
-        return entered[-1].replace("_", " ") if entered else None
+        entered = self.entered(parent).get(row, ())
+        inner = next((arm for arm in reversed(self.arms[row]) if arm in entered), None)
+        return None if inner is None else inner[1].replace("_", " ")
+
+    def entered(self, parent: int) -> dict[int, set[tuple[int, str]]]:
+        """By child of an op, the arms that it ran in and the op did not, or not in the same evaluation."""
+        if parent not in self.arms_below:
+            made: dict[int, set[tuple[int, str]]] = {}
+            below = self.tables.ops.value("conditional_arm_children", parent)
+            for conditional, arms in below.items():
+                for arm, labels in arms.items():
+                    for label in labels:
+                        made.setdefault(self.row_of[label], set()).add((conditional, arm))
+            self.arms_below[parent] = made
+        return self.arms_below[parent]
 
     def join_layers(self) -> None:
         of_op, number = self.of_op, self.tables.ops.column("pass_index")
-        found: dict[tuple[int, int, EdgeKind], list[tuple[int, int, str | None]]] = {}
+        found: dict[tuple[int, int, EdgeKind, str | None], list[tuple[int, int]]] = {}
         first = {item: row for row, item in reversed(list(enumerate(of_op))) if item >= 0}
         for row, parents in enumerate(self.parents):
             item = of_op[row]
@@ -213,14 +236,14 @@ class ForwardItems:
                 if source >= 0:
                     kind: EdgeKind = "buffer_write" if self.is_buffer[row] else "forward"
                     kind = "recurrent" if first[source] >= first[item] else kind
-                    told = (number[parent], number[row], self.arm_entered(parent, row))
-                    found.setdefault((source, item, kind), []).append(told)
+                    found.setdefault((source, item, kind, self.arm_entered(parent, row)), []).append(
+                        (number[parent], number[row])
+                    )
         counts: Sequence[int] = self.tables.layers.column("num_passes")
         rows = self.scene.rows
-        for (source, item, kind), uses in found.items():
-            text = passes_text([use[:2] for use in uses], counts[rows[source][0]], counts[rows[item][0]])
-            arms = dict.fromkeys([arm for _, _, arm in uses if arm is not None])
-            label = ", ".join([*arms, *filter(None, [text])]) or None
+        for (source, item, kind, arm), uses in found.items():
+            text = passes_text(uses, counts[rows[source][0]], counts[rows[item][0]])
+            label = ", ".join(filter(None, [arm, text])) or None
             for _ in uses:
                 self.scene.connect(source, item, kind, label)
 

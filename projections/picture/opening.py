@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Final
 
+from projections.picture.parts import RED
 from projections.picture.repeats import Piece, Repeats
 from projections.picture.scene import ROOT, Scene, Tree
 
@@ -96,9 +97,10 @@ class Opened:
             boxes = self.inside([box for box in boxes if self.is_open[box]])
 
     def alarming(self) -> list[int]:
-        """The boxes around what raised."""
-        failed = [item for item in range(len(self.scene.rows)) if "failed" in self.scene.alarms((item,))]
-        return [box for item in failed for box in self.scene.boxes.path(self.scene.box[item])]
+        """The boxes around what went wrong."""
+        scene = self.scene
+        wrong = [item for item in range(len(scene.rows)) if scene.alarms((item,)) & RED]
+        return [box for item in wrong for box in scene.boxes.path(scene.box[item])]
 
     def shown(self) -> int:
         """Nodes that are drawn."""

@@ -8,15 +8,15 @@ Rule   texts are for people and may be cut; ``key``, ``table`` and ``rows`` say 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
 NodeKind: TypeAlias = Literal[
     "input", "output", "op", "buffer", "param", "module", "grad_fn", "failed", "ops", "grad_fns", "params"
 ]
-"""``module``: one drawn closed; ``failed``: the call that raised; ``ops``, ``grad_fns``, ``params``: several in a row,
-drawn as one."""
+"""``module``: one drawn closed; ``failed``: the call that ended the forward and is no op; ``ops``, ``grad_fns``,
+``params``: several in a row, drawn as one."""
 
 EdgeKind: TypeAlias = Literal["forward", "backward", "pair", "buffer_write", "repeat", "recurrent"]
 """``pair`` joins an op and its grad_fn; ``repeat`` leads from one of folded siblings to the next, ``recurrent`` from a
@@ -30,13 +30,18 @@ Mark: TypeAlias = Literal[
     "internal_source",
     "bool",
     "halted",
+    "nonfinite",
     "failed",
     "orphan",
     "checkpointed",
     "made",
 ]
 """``bool``: Python took its truth, and a line tells which way; ``halted``: the forward was stopped behind it;
-``failed``: it raised, or was the last to fire in a backward pass that did; ``made``: by a backward pass."""
+``nonfinite``: it was left at its value, which has NaN or infinite elements; ``failed``: it raised, or was the last to
+fire in a backward pass that did; ``made``: by a backward pass."""
+
+RED: Final = frozenset[Mark](("failed", "nonfinite"))
+"""The marks of where a forward or backward pass went wrong."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,14 +53,14 @@ class Node:
         kind: What it is.
         title: Its name, short.
         lines: More about it.
-        table: The table that ``rows`` are of; "" for a call that raised.
+        table: The table that ``rows`` are of; "" for a call that is no op.
         rows: What it stands for, in order.
         cluster: Position of the cluster that it is in; -1 for none.
         passes: Of each row, how many passes it has (rolled), or how often it fired (a grad_fn).
         times: Equal siblings that it stands for by itself; those that a cluster around it stands for are not in it.
         ops: Ops that it stands for, those inside of it among them.
         grad_fns: Autograd nodes, likewise.
-        marks: What else is to be seen.
+        marks: What else is to be seen, of each equal sibling.
     """
 
     key: str

@@ -14,11 +14,12 @@ from projections.roles import role_of, roles_of
 from tests.projections.test_laws import tables_of
 from tests.strategies import capture_streams
 
-FACTS = {
+FACTS: dict[str, Any] = {
     "halt_reason": "enough",
     "nonfinite_reason": "1 NaN element",
     "error_type": "some.place.Odd",
     "error_message": "no",
+    "calls_in_progress": (),
 }
 
 
@@ -28,7 +29,7 @@ class Told:
     def __init__(self, **facts: str | None) -> None:
         self.facts = {**FACTS, **facts}
 
-    def fact(self, name: str) -> str | None:
+    def fact(self, name: str) -> Any:
         return self.facts[name]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import CaptureTables
-from projections.picture import Picture, PictureOptions, picture_of
+from projections.picture import Node, Picture, PictureOptions, picture_of
 from tests.projections.making import Made
 
 
@@ -33,6 +33,8 @@ def stacks(draw: st.DrawFn) -> Made:
     )
     taken = draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, len(ops) - 1)), max_size=2))
     every = draw(st.booleans())
+    asked = draw(st.none() | st.tuples(st.integers(0, count - 1), st.integers(0, len(ops) - 1)))
+    is_halted = draw(st.sampled_from([False, False, True]))
     modules = {f"b{place}": "Block" for place in range(count)}
     modules |= {f"b{place}.in": "Inner" for place in range(count)}
     made = Made(modules)
@@ -53,11 +55,15 @@ def stacks(draw: st.DrawFn) -> Made:
                         held.append(values[0][0])
                     shape = (3, 4) if is_odd and odd[2] == "shape" else (2, 4)
                     inside.append(made.op("h" if is_odd and odd[2] == "func" else func, *held, shape=shape))
+                    if asked is not None and asked[1] == number:
+                        made.branch(inside[-1], place == asked[0])
                 if inner is not None:
                     inner.returns(inside[-1])
             call.returns(inside[-1])
         values.append(inside)
         x = inside[-1] if is_chain else x
+    if is_halted:
+        return made.halts(values[-1][-1])
     ends = [values[-1][-1]] if not every else [inside[-1] for inside in values]
     end = made.op("cat", *ends, *[values[place][number] for place, number in taken])
     return made.returns(end)
@@ -141,6 +147,29 @@ def check_truth(tables: CaptureTables, picture: Picture) -> None:
 def test_one_copy_tells_the_truth_for_all(made: Made) -> None:
     tables = made.tables()
     check_truth(tables, picture_of(tables, PictureOptions(collapse="none", fold_repeats=True)))
+
+
+ANSWERS = ("if: ", "assert: ", "asked: ", "elif: ")
+
+
+@settings(max_examples=100)
+@given(stacks(), st.sampled_from(["none", "auto", "max"]), st.booleans())
+def test_marks_and_answers_of_a_folded_node_are_those_of_every_copy(made: Made, collapse: Any, rolled: bool) -> None:
+    def told(node: Node) -> tuple[Any, ...]:
+        return node.marks, [line for line in node.lines if line.startswith(ANSWERS)]
+
+    tables = made.tables()
+    alone = {
+        row: told(node)
+        for node in picture_of(tables, PictureOptions(collapse="none", fold_repeats=False, rolled=rolled)).nodes
+        for row in node.rows
+    }
+    halted = {row for row, (marks, _) in alone.items() if "halted" in marks}
+    shown = picture_of(tables, PictureOptions(collapse=collapse, fold_repeats=True, rolled=rolled))
+    for node in shown.nodes:
+        if node.kind == "op":
+            assert [alone[row] for row in node.rows] == [told(node)] * len(node.rows)
+    assert any("halted" in node.marks for node in shown.nodes) == bool(halted)
 
 
 def blocks(count: int, *, inside: int = 6, odd: dict[int, Any] | None = None, skip: bool = False) -> Made:

@@ -214,7 +214,7 @@ def test_a_call_that_raised_is_drawn_with_its_operands() -> None:
     picture = picture_of(tables)
     failed = node(picture, "linear")
     assert (failed.kind, failed.table, failed.rows, failed.marks) == ("failed", "", (), {"failed"})
-    assert failed.lines[:2] == ("(2, 4), (2, 5), (2,)", "RuntimeError")
+    assert failed.lines[:3] == ("(2, 4), (2, 5), (2,)", "@ 1", "RuntimeError")
     assert picture.clusters[failed.cluster].title == "inner"
     assert ("relu_1", "linear", "forward", None) in edges(picture)
     assert picture.caption[0].startswith("failed: RuntimeError: mat1 and mat2")
@@ -252,6 +252,122 @@ def test_an_orphan_whose_truth_was_taken_tells_which() -> None:
     asked = [one for one in picture_of(made.tables, PictureOptions(orphans=True)).nodes if "bool" in one.marks]
     assert [line for one in asked for line in one.lines if line.startswith("if")] == ["if: True"]
     made.cleanup()
+
+
+def test_a_stopped_block_is_not_folded_with_those_before_it() -> None:
+    made = tl.trace(nn.Sequential(*[Twice(nn.Linear(4, 4)) for _ in range(12)]), torch.ones(2, 4), stop_after="7")
+    picture = picture_of(made.tables)
+    assert [(one.title, one.times) for one in picture.clusters] == [("0 … 6", 7), ("7", 1)]
+    assert [one.title for one in picture.nodes if "halted" in one.marks] == ["relu_16"]
+    assert {
+        frozenset(one.marks)
+        for one in picture_of(made.tables, PictureOptions(collapse="max")).nodes
+        if one.kind == "module"
+    } == {
+        frozenset(),
+        frozenset({"halted"}),
+    }
+    made.cleanup()
+
+
+class Twice(nn.Module):
+    """A module and two ops behind it."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(torch.tanh(self.inner(x)).relu())
+
+
+def test_a_module_that_copies_share_is_told_with_its_address() -> None:
+    shared = nn.Linear(4, 4)
+    made = tl.trace(nn.Sequential(*[Twice(shared) for _ in range(12)]), torch.ones(2, 4))
+    picture = picture_of(made.tables)
+    assert [(one.title, one.times) for one in picture.clusters] == [("0 … 11", 12)]
+    assert node(picture, "linear_1:1").lines[1:] == ("@ inner:1", "shared: 0.inner")
+    made.cleanup()
+
+    two = [nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(2)]
+    made = tl.trace(nn.Sequential(*[Twice(two[number // 6]) for number in range(12)]), torch.ones(2, 4))
+    picture = picture_of(made.tables, PictureOptions(collapse="none", fold_repeats=True))
+    assert ("inner:1", ("Sequential, 2 modules, shared",)) in [(one.title, one.lines) for one in picture.clusters]
+    made.cleanup()
+
+    made = tl.trace(nn.Sequential(*[Twice(nn.Linear(4, 4)) for _ in range(12)]), torch.ones(2, 4))
+    assert "shared" not in str(picture_of(made.tables))
+    made.cleanup()
+
+
+class Asking(nn.Module):
+    """Asks for a truth."""
+
+    def __init__(self, answer: float) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) if (x * 0 + self.answer).sum() > 0 else x.relu()
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_modules_that_were_answered_differently_are_not_folded(rolled: bool) -> None:
+    made = tl.trace(nn.Sequential(*[Asking(number % 3) for number in range(12)]), torch.ones(2, 4))
+    picture = picture_of(made.tables, PictureOptions(collapse="none", fold_repeats=True, rolled=rolled))
+    answers = {row: line for one in picture.nodes for line in one.lines if line.startswith("if: ") for row in one.rows}
+    assert list(dict(sorted(answers.items())).values()) == [f"if: {number % 3 > 0}" for number in range(12)]
+    made.cleanup()
+
+
+def test_each_evaluation_that_enters_an_arm_is_told() -> None:
+    def model(x: Tensor) -> Tensor:
+        for number in range(4):
+            if x.sum() * 0 + number > 0:
+                x = x * 2
+                x = x - 1
+            else:
+                x = x + 1
+        return x
+
+    made = tl.trace(model, torch.ones(2, 4))
+    arms = {(source, target): label for source, target, _, label in edges(picture_of(made.tables)) if label}
+    assert arms == {
+        ("input_1", "add_2"): "else",
+        ("add_2", "mul_2:1"): "then",
+        ("sub_1:1", "mul_2:2"): "then",
+        ("sub_1:2", "mul_2:3"): "then",
+    }
+    rolled = edges(picture_of(made.tables, PictureOptions(rolled=True)))
+    assert {
+        ("input_1", "add_2", "forward", "else"),
+        ("add_2", "mul_2", "forward", "then, to pass 1"),
+        ("sub_1", "mul_2", "recurrent", "then, 1-2 → 2-3"),
+        ("mul_2", "sub_1", "forward", None),
+    } <= rolled
+    made.cleanup()
+
+
+def left_for_a_nan(model: Any) -> Picture:
+    with pytest.raises(tl.TraceCaptureError) as raised:
+        tl.trace(model, torch.ones(2, 4), capture=tl.CaptureOptions(raise_on_nan=True))
+    return picture_of(raised.value.partial_trace.tables)
+
+
+def test_the_op_that_a_forward_was_left_at_for_its_value_is_marked() -> None:
+    class Log(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.log(-x - 1) + 1
+
+    picture = left_for_a_nan(nn.Sequential(*[nn.Sequential(nn.ReLU(), nn.Tanh()) for _ in range(60)], Log()))
+    assert [(one.title, one.kind) for one in picture.nodes if "nonfinite" in one.marks] == [("log_1", "op")]
+    assert picture.caption[0] == "aborted_nonfinite: 8 NaN elements"
+
+
+def test_a_call_on_an_island_that_a_forward_was_left_at_is_drawn_red() -> None:
+    picture = left_for_a_nan(lambda x: torch.relu(x) + torch.zeros(2).log())
+    (left,) = [one for one in picture.nodes if "nonfinite" in one.marks]
+    assert (left.kind, left.title, left.lines) == ("failed", "log", ("(2,)", "2 infinite elements"))
 
 
 def test_shared_parameters_are_drawn_where_they_mean_something() -> None:

@@ -103,6 +103,13 @@ def test_a_crash_inside_a_call_names_the_call_its_arguments_and_its_line(
     assert found.last_op is not None
     assert found.last_op.label == "tanh_1_1"
     assert found.opened_ns < found.last_op.begun_ns < found.call.begun_ns <= found.last_ns
+    trace = tl.load(tmp_path / "run.journal")
+    picture = trace.draw().picture
+    (broken,) = [node for node in picture.nodes if node.kind == "failed"]
+    assert (broken.title, broken.lines) == (function.rpartition(".")[2], ("(2, 3)", "@ block", "has not returned"))
+    assert picture.caption[0] == f"unfinished: {function} has not returned"
+    assert f"unfinished  {function} has not returned" in trace.summary()
+    trace.cleanup()
 
 
 @pytest.mark.parametrize(

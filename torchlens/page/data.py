@@ -13,13 +13,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from projections.call_facts import CallFacts
+from projections.ended import broken_call, left_at
 from projections.errors import over_events
 from projections.graph import NOWHERE
 from projections.roles import roles_of
 from torchlens import collector
 from torchlens.errors import ConfigurationError
 from torchlens.page.cells import number_of, numbers, rows_of
-from torchlens.page.ending import broken_call, ending, parents_of, stopped_at
+from torchlens.page.ending import ending, parents_of
 from torchlens.page.facts import NANOSECONDS, facts
 from torchlens.page.places import Places
 from torchlens.page.texts import LONGEST, Texts, too_large
@@ -99,8 +100,8 @@ class Page:
         self.texts = Texts()
         self.places = Places(view, tables)
         self.values = Values(view, tables, statistics)
-        self.stopped_at = stopped_at(tables)
-        self.broken = None if self.stopped_at is not None else broken_call(tables)
+        self.stopped_at = left_at(tables, tables.ops)
+        self.broken = broken_call(tables)
 
     def data(self) -> dict[str, Any]:
         calls = self.calls()

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from projections import CaptureTables
-from projections.call_facts import CallFacts, call_facts
-from projections.ended import ended
+from projections.ended import broken_call, ended
 from torchlens.page.texts import LONGEST
 from torchlens.printable import cut, printable
 from torchlens.reading.calls_made import failure_of
 from torchlens.reading.view import View
 
-__all__ = ["broken_call", "ending", "parents_of", "stopped_at"]
+__all__ = ["ending", "parents_of"]
 
 WHOLE: Final = 4 * LONGEST
 """Characters of what is said once."""
@@ -43,26 +42,6 @@ def ending(view: View, tables: CaptureTables, at: int | None) -> dict[str, Any] 
         "where": None if where is None else cut(where, WHOLE),
         "op": at,
     }
-
-
-def stopped_at(tables: CaptureTables) -> int | None:
-    """Row of the op that the forward was left at for its value, which is not finite; None where it was not so."""
-    stop = tables.fact("nonfinite_stop")
-    if stop is None:
-        return None
-    made = zip(tables.ops.column("event"), tables.ops.column("value"), strict=True)
-    return next((row for row, one in enumerate(made) if one == tuple(stop[:2])), None)
-
-
-def broken_call(tables: CaptureTables) -> CallFacts | None:
-    """The torch call that ended the forward, or in which its process ended, and that is no op; None where none did."""
-    fact = tables.fact
-    event = fact("raised_event")
-    if event is None and fact("nonfinite_stop") is not None:  # of an op that is on an island
-        event = fact("nonfinite_stop")[0]
-    if event is None and fact("status") in ("unfinished", "interrupted") and fact("calls_in_progress"):
-        event = fact("calls_in_progress")[-1]
-    return None if event is None else call_facts(tables.forward, event, tables.orphans.context)
 
 
 def parents_of(tables: CaptureTables, given: Sequence[int]) -> tuple[list[int], list[str]]:

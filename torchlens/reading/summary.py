@@ -429,7 +429,7 @@ def totals(
     others = fact("num_tensors") - fact("num_ops")
     facts = {
         "ops": f"{fact('num_ops'):,} in {amount(fact('num_compute_layers'), 'layer')}{several};"
-        f" {others:,} inputs, buffers and outputs",
+        f" {'1 input, buffer or output' if others == 1 else f'{others:,} inputs, buffers and outputs'}",
         "functions": functions(tables) or "none",
         "parameters": f"{fact('num_params'):,} ({fact('num_params_trainable'):,} trainable),"
         f" {told(Bytes(fact('total_param_memory')))}",

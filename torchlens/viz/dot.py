@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from projections.picture.parts import Edge, Mark, Node, Picture
+from projections.picture.parts import RED, Edge, Mark, Node, Picture
 from torchlens.printable import amount
 from torchlens.viz.legend import meanings
 from torchlens.viz.look import Direction, Look
@@ -227,7 +227,7 @@ def label(title: str, lines: Iterable[str], theme: Theme, marks: frozenset[Mark]
     def colour(line: str) -> str:
         if "inplace" in marks and line == WORDS["inplace"]:
             return theme.inplace
-        return theme.ink if "failed" in marks else theme.faint
+        return theme.ink if marks & RED else theme.faint
 
     below = "".join(f'<BR/><FONT POINT-SIZE="{SMALL}" COLOR="{colour(line)}">{markup(line)}</FONT>' for line in lines)
     return f'<<FONT COLOR="{theme.ink}"><B>{markup(title)}</B></FONT>{below}>'
@@ -235,7 +235,7 @@ def label(title: str, lines: Iterable[str], theme: Theme, marks: frozenset[Mark]
 
 def fill_of(node: Node, theme: Theme) -> str:
     """What a node is filled with, by its kind and whether its activation was kept."""
-    if "failed" in node.marks:
+    if node.marks & RED:
         return theme.failed
     match node.kind:
         case "input":

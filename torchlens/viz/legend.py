@@ -36,6 +36,7 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
     ops = [node.marks for node in picture.nodes if node.kind == "op"]
     marks = frozenset[str]().union(*(node.marks for node in picture.nodes))
     edges = {edge.kind for edge in picture.edges}
+    failed = [node for node in picture.nodes if node.kind == "failed" and "nonfinite" not in node.marks]
     fills = (
         ("input", "input" in kinds, theme.input),
         ("output", "output" in kinds, theme.output),
@@ -45,7 +46,8 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
         ("parameter", bool(kinds & {"param", "params"}), theme.param),
         ("buffer", "buffer" in kinds, theme.buffer),
         ("grad_fn", bool(kinds & {"grad_fn", "grad_fns"}), theme.grad_fn),
-        ("failed", "failed" in kinds or "failed" in marks, theme.failed),
+        ("failed", "failed" in marks or bool(failed), theme.failed),
+        ("not finite", "nonfinite" in marks, theme.failed),
     )
     for word, is_there, fill in fills:
         if is_there:

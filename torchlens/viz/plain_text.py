@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 from rich.cells import cell_len, chop_cells
 
-from projections.picture.parts import Edge, Node, Picture
+from projections.picture.parts import RED, Edge, Node, Picture
 from torchlens.viz.legend import signs
 from torchlens.viz.look import Look
 from torchlens.viz.wording import caption_of, cluster_words, edge_word, node_words
@@ -38,6 +38,7 @@ SIGNS: Final[Mapping[str, str]] = {
     "module": "#",
     "grad_fn": "d",
     "failed": "X",
+    "nonfinite": "X",
     "ops": ":",
     "grad_fns": "D",
     "params": "P",
@@ -54,6 +55,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "module": "module, closed",
     "grad_fn": "grad_fn",
     "failed": "failed",
+    "nonfinite": "not finite",
     "ops": "several ops",
     "grad_fns": "several grad_fns",
     "params": "several parameters",
@@ -128,8 +130,8 @@ def lines_of(picture: Picture, look: Look) -> Iterator[str]:
 
 
 def kind_of(node: Node) -> str:
-    if "failed" in node.marks:
-        return "failed"
+    if node.marks & RED:
+        return "failed" if "failed" in node.marks else "nonfinite"
     return "kept" if node.kind == "op" and "saved" in node.marks else node.kind
 
 

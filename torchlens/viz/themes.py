@@ -62,7 +62,7 @@ class Theme:
         input, output, param, buffer, module, grad_fn: What each is filled with.
         gradient: The line around what has a gradient that was kept, and backward edges.
         inplace: The word at what writes to its argument, and edges that write to a buffer.
-        failed: The call that raised.
+        failed: The call that raised, or has not returned, and the op that was left for NaN or infinite elements.
         highlight: The line around what was asked for with ``highlight=``.
     """
 

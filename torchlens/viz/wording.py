@@ -23,6 +23,7 @@ MOST_LINES: Final = 24
 WORDS: Final[Mapping[Mark, str]] = {
     "failed": "failed",
     "halted": "halted here",
+    "nonfinite": "not finite, left here",
     "inplace": "in place",
     "opaque": "opaque",
     "checkpointed": "checkpointed",
