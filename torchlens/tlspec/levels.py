@@ -28,6 +28,9 @@ OF_OPTION: Final[Mapping[str, tuple[PayloadKind, ...]]] = {
 }
 """The kinds of payloads that an option is about."""
 
+OPTIONS: Final = (*OF_OPTION, "include_weights")
+"""Every option, in the order in which a manifest has them."""
+
 DEFAULTS: Final[Mapping[Level, frozenset[str]]] = {
     "portable": frozenset(("include_outs", "include_grads", "include_source")),
     "audit": frozenset(("include_source",)),
@@ -100,7 +103,7 @@ def kept_at(level: object, given: Mapping[str, Any]) -> Kept:
 
     Args:
         level: Its level.
-        given: The ``include_*`` options, None for one that was not given.
+        given: The ``include_*`` options; one that was not given is None, or is not there.
 
     Raises:
         ConfigurationError: ``artifact_save_level_invalid``, ``option_value_invalid``,
@@ -114,7 +117,8 @@ def kept_at(level: object, given: Mapping[str, Any]) -> Kept:
             argument="level",
         )
     options: dict[str, bool] = {}
-    for name, value in given.items():
+    for name in OPTIONS:
+        value = given.get(name)
         if value is not None and not isinstance(value, bool):
             raise ConfigurationError(
                 code="option_value_invalid",
