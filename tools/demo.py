@@ -23,9 +23,15 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402 (after the path above)
 
 import torchlens as tl  # noqa: E402 (this tree's, also where it is not installed)
+from torchlens.quantities import Bytes  # noqa: E402 (likewise)
 
 FOLDER = ROOT / "demo"
 JOURNAL = FOLDER / "gpt2.journal"
+COLUMNS = (
+    *("label", "func_name", "shape", "dtype", "module", "parents", "var_names"),
+    *("func_duration", "flops_forward", "activation_memory", "mean", "std", "has_grad"),
+)
+"""What ``ops.csv`` has of each op."""
 
 
 def small_gpt2() -> tuple[torch.nn.Module, torch.Tensor]:
@@ -52,7 +58,7 @@ def write() -> None:
         f"Its backward fired {len(trace.autograd.grad_fn_calls)} nodes; {same_gradients(model, tokens)} parameters got"
     )
     trace.cleanup()
-    print(f"the gradient of a bare backward, bit for bit. The journal has {size_of(JOURNAL) / 1e6:.1f} MB.\n")
+    print(f"the gradient of a bare backward, bit for bit. The journal has {Bytes(size_of(JOURNAL))}.\n")
     check(model, tokens)
 
 
@@ -75,7 +81,7 @@ def same_gradients(model: torch.nn.Module, tokens: torch.Tensor) -> int:
 def check(model: torch.nn.Module, tokens: torch.Tensor) -> None:
     """Whether the forward was seen whole, and whether what was recorded of it is true."""
     watched = tl.trace(model, tokens, save="none", capture=tl.CaptureOptions(verify_capture=True))
-    print(f"Every operator that torch ran was counted:\n{watched.health}\n")
+    print(f"In a second trace, which keeps no values, every operator that torch ran was counted:\n{watched.health}\n")
     watched.cleanup()
     report = tl.validation.report(model, tokens)
     print(f"Every call was made again, and each of its parents changed:\n{report.summary()}\n")
@@ -94,7 +100,7 @@ def read(path: Path) -> None:
     walk(path)
     with tl.open_journal(path) as view:
         report = view.verify()
-    stored = f"{report.events:,} events and {report.payload_bytes / 1e6:.1f} MB of payloads"
+    stored = f"{report.events:,} events and {Bytes(report.payload_bytes)} of payloads"
     print(f"Every byte was looked at: {stored} are {'as they were written' if report.ok else 'DAMAGED'}.")
     results = tl.reproject(path)
     print(f"The records were folded anew and kept for a later version to compare: {results.captures[0].status}.")
@@ -105,7 +111,7 @@ def leave(trace: Any, folder: Path) -> None:
     """Write what there is to look at, and say where it is."""
     folder.mkdir(exist_ok=True)
     (folder / "summary.txt").write_text(f"{trace.summary()}\n", encoding="utf-8")
-    trace.to_pandas().to_csv(folder / "ops.csv", index=False)
+    trace.to_pandas()[list(COLUMNS)].to_csv(folder / "ops.csv", index=False)
     save(trace, folder / "gpt2.tlspec")
     picture = draw(trace, folder / "graph.svg")
     page = trace.to_html(folder / "page.html", overwrite=True)
@@ -121,7 +127,7 @@ def save(trace: Any, path: Path) -> None:
     loaded = tl.load(path, lazy=True)
     difference = tl.first_difference(trace, loaded)
     told = "nothing differs" if not difference else f"DIFFERENT: {difference}"
-    print(f"Saved as {path.name}, {size_of(path) / 1e6:.1f} MB, and loaded back: {len(loaded.ops)} ops, and {told}.")
+    print(f"Saved as {path.name}, {Bytes(size_of(path))}, and loaded back: {len(loaded.ops)} ops, and {told}.")
     loaded.cleanup()
     assert not difference
 
