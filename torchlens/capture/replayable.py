@@ -372,7 +372,7 @@ class ReplayableRecorder(Recorder):
 
     def _state_of(self, generator: torch.Generator) -> bytes:
         with self.working():
-            return bytes(compat.generator_state(generator).numpy())
+            return generators.state_of(generator)
 
 
 def _drawn_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

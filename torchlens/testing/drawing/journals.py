@@ -98,6 +98,12 @@ def commit(writers: Any) -> None:
         writer.commit()
 
 
+def speaks_of(event: Event, start: int) -> bool:
+    """Whether an event names, by its number, one from ``start`` on."""
+    named = (getattr(event, name) for name in event.fields if name in ("at", "by", "of", "started"))
+    return any(isinstance(number, int) and number >= start for number in named)
+
+
 def names(events: Sequence[Event]) -> str:
     """The last events of a stream, which tell how it ended."""
     return f"of {len(events)} events to {events[-1].event_name}"
@@ -136,7 +142,12 @@ def journals(
             # Streams are numbered as they are opened.
             opened_as = list(dict.fromkeys(turns)).index(parent)
             # Its payloads are numbered on from those of a chunk of the parent, which depends on the store: it has none.
-            tail = tuple(takewhile(lambda event: not payloads_named(event), streams[parent][at : at + 9]))
+            # The event that opens it has the number of the branch point: those behind it are numbered otherwise there.
+            tail = tuple(
+                takewhile(
+                    lambda event: not payloads_named(event) and not speaks_of(event, at), streams[parent][at : at + 9]
+                )
+            )
             tail = tail[: draw(st.integers(0, len(tail)))]
             turns += [len(streams)] * (1 + len(tail))
             streams.append((branched(opened_as, at), *tail))
