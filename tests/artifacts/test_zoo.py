@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import torch
 
 import torchlens as tl
 from tests.artifacts.test_laws import LEFT_OUT, check_columns, check_tensors
 from tests.artifacts.test_round_trip import contents
-from tests.programs import ROOT
+from tests.zoo.test_gradients import NAMES, Build, zoo
 from torchlens.generators import seed_all
 from torchlens.validation.default_loss import weighted
 
-ZOO: Final = ROOT / "tests" / "data" / "zoo"
-NAMES: Final = sorted(path.stem for path in (ZOO / "peer").glob("[a-z]*.json"))
+__all__ = ["zoo"]
+
 SAMPLE: Final = ("inplace_chain", "autocast_and_no_grad")
 """Small ones that hold much of what is odd; the others are slow."""
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]  # what the models' own packages warn of
-
-Build = Callable[[], tuple[Any, Any, Any]]
-
-
-@pytest.fixture(scope="module")
-def zoo() -> Iterator[dict[str, Build]]:
-    spec = importlib.util.spec_from_file_location("saved_zoo", ZOO / "models.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    models: dict[str, Build] = module.MODELS
-    yield models
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(
