@@ -9,7 +9,6 @@ Not    what a run that diverged would be told as: it has no trace, since the mod
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from time import monotonic_ns
 from typing import Any, Final
@@ -42,7 +41,6 @@ from journal.events import (
     ParameterSeen,
     PreHooksStarted,
     Row,
-    StreamOpened,
     ValueReread,
 )
 from journal.events.base import event_class
@@ -63,8 +61,7 @@ from torchlens.replay.arguments import call_arguments
 from torchlens.running.executing import Heard
 from torchlens.running.functions import ANSWERING, function_of
 from torchlens.tensors import DTYPE_WORD, STRIDED
-from torchlens.tracing.driver import environment
-from torchlens.version import VERSION
+from torchlens.tracing.driver import opening
 
 __all__ = ["Retelling"]
 
@@ -108,18 +105,7 @@ class Retelling(Heard):
         self.rows: Final = [row for run in source.rows(0, view.tables.head) for row in run]
         self.journal: Final = MemoryJournal()
         opened = view.opened
-        self.writer: Final = self.journal.open_stream(
-            StreamOpened(
-                kind="capture",
-                label=opened.label,
-                tags=opened.tags,
-                parent=None,
-                branched_at=None,
-                wall_time_ns=time.time_ns(),
-                written_by=VERSION,
-                environment=environment(),
-            )
-        )
+        self.writer: Final = self.journal.open_stream(opening(opened.label, opened.tags))
         self.keeper: Final = Keeper(self.writer.reserve, None, detach=False)
         self.nodes: Final[dict[Any, int]] = {}
         self.storages: Final[dict[int, int | None]] = {}  # by value

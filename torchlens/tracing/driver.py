@@ -163,18 +163,7 @@ def wrapped() -> Iterator[None]:
 
 def _capture(journal: Journal, request: Request) -> Captured:
     requested = _requested(request)  # what raises here leaves no stream behind
-    writer = journal.open_stream(
-        StreamOpened(
-            kind="capture",
-            label=request.name,
-            tags=request.tags,
-            parent=None,
-            branched_at=None,
-            wall_time_ns=time.time_ns(),
-            written_by=VERSION,
-            environment=environment(),
-        )
-    )
+    writer = journal.open_stream(opening(request.name, request.tags))
     writer.is_patient = True  # a full disk is no reason to leave a forward half way
     try:
         writer.append(requested)
@@ -206,6 +195,20 @@ def _tell_left(writer: StreamWriter, error: BaseException) -> None:
 
 def _is_restored() -> bool:
     return wrap.are_gone() or bool(_kept_on)
+
+
+def opening(label: str | None, tags: tuple[str, ...]) -> StreamOpened:
+    """The event that opens the stream of a capture which this process makes now."""
+    return StreamOpened(
+        kind="capture",
+        label=label,
+        tags=tags,
+        parent=None,
+        branched_at=None,
+        wall_time_ns=time.time_ns(),
+        written_by=VERSION,
+        environment=environment(),
+    )
 
 
 def environment() -> tuple[tuple[str, str], ...]:
