@@ -94,7 +94,7 @@ class Sweep:
             for name, module in list(sys.modules.items()):
                 self._look_through(name, module)
             _sizes[""] = len(sys.modules)
-        _sizes.pop("__main__", None)
+        _sizes["__main__"] = -1  # its names may have changed with their number the same
         self._look_through("__main__", sys.modules.get("__main__"))
         for name, hits in _global_hits.items():
             found = sys.modules.get(name)
