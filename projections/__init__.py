@@ -6,13 +6,13 @@ the ``Moment`` after any number of events, too.
 
 from __future__ import annotations
 
-from projections import invariants
 from projections.build import CaptureTables, Moment, Projector
+from projections.columnar.tables import Table
 from projections.columns import COLUMNS
-from projections.encoding import fingerprint
-from projections.fold import Fold, Source
-from projections.selector import Selector
-from projections.tables import Table
+from projections.folds.fold import Fold, Source
+from projections.promises import invariants
+from projections.selecting.selector import Selector
+from projections.stored.encoding import fingerprint
 
 __all__ = [
     "COLUMNS",

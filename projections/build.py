@@ -20,46 +20,46 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from projections.absence import Reasons
-from projections.asides import ASIDES, Asides
-from projections.backward import BACKWARD, Backward
-from projections.bounds import require_bounded, require_writable
-from projections.checkpoint import CHECKPOINTS, Checkpoints
-from projections.checkpoint_witness import CAPTURE as CHECKPOINTS_OF_CAPTURE
+from projections.columnar.tables import Maker, Table
 from projections.columns import VERSIONS
-from projections.control import TABLE as CONDITIONALS
-from projections.course import COURSE, Course
 from projections.errors import over_events
-from projections.executed_columns import CAPTURE as EXECUTED_OF_CAPTURE
-from projections.executed_columns import DISPATCHED_OPS
-from projections.executed_columns import FIRES as EXECUTED_OF_FIRES
-from projections.executed_columns import PASSES as EXECUTED_OF_PASSES
-from projections.explanations import EXPLANATIONS
-from projections.flow import Passed
-from projections.fold import Fold, Folding, Source
+from projections.folds.asides import ASIDES, Asides
+from projections.folds.backward import BACKWARD, Backward
+from projections.folds.checkpoint import CHECKPOINTS, Checkpoints
+from projections.folds.course import COURSE, Course
+from projections.folds.fold import Fold, Folding, Source
+from projections.folds.graph import GRAPH, Graph, without_row
+from projections.folds.retention import RETENTION, Kept
+from projections.folds.snapshots import SPACING, Snapshot, Snapshots
+from projections.folds.vocabulary import VOCABULARY, Vocabulary
+from projections.folds.window import Window
+from projections.folds.witness import WITNESS, Witnessed
 from projections.forward import Beside, Forward
-from projections.grad_fn_calls import GRAD_FN_CALLS
-from projections.grad_fns import GRAD_FNS
-from projections.gradient_columns import GRADIENTS
-from projections.graph import GRAPH, Graph, without_row
-from projections.health import CAPTURE as HEALTH
-from projections.keys import module_aliases, op_keys
-from projections.labels import Names
-from projections.layers import LAYERS, layer_count
-from projections.modules import CALLS, MODULES
-from projections.ops import OPS
-from projections.passes import CAPTURE as PASSES_OF_CAPTURE
-from projections.passes import PASSES
-from projections.retention import RETENTION, Kept
-from projections.rows import pairs, settle
-from projections.saved import SAVED, Saved
-from projections.snapshots import SPACING, Snapshot, Snapshots
-from projections.tables import Maker, Table
-from projections.vocabulary import VOCABULARY, Vocabulary
-from projections.weights import BUFFERS, PARAMS
-from projections.whole import CAPTURE
-from projections.window import Window
-from projections.witness import WITNESS, Witnessed
+from projections.records.absence import Reasons
+from projections.records.bounds import require_bounded, require_writable
+from projections.records.checkpoint_witness import CAPTURE as CHECKPOINTS_OF_CAPTURE
+from projections.records.control import TABLE as CONDITIONALS
+from projections.records.executed_columns import CAPTURE as EXECUTED_OF_CAPTURE
+from projections.records.executed_columns import DISPATCHED_OPS
+from projections.records.executed_columns import FIRES as EXECUTED_OF_FIRES
+from projections.records.executed_columns import PASSES as EXECUTED_OF_PASSES
+from projections.records.explanations import EXPLANATIONS
+from projections.records.flow import Passed
+from projections.records.grad_fn_calls import GRAD_FN_CALLS
+from projections.records.grad_fns import GRAD_FNS
+from projections.records.gradient_columns import GRADIENTS
+from projections.records.health import CAPTURE as HEALTH
+from projections.records.keys import module_aliases, op_keys
+from projections.records.layers import LAYERS, layer_count
+from projections.records.modules import CALLS, MODULES
+from projections.records.ops import OPS
+from projections.records.passes import CAPTURE as PASSES_OF_CAPTURE
+from projections.records.passes import PASSES
+from projections.records.saved import SAVED, Saved
+from projections.records.weights import BUFFERS, PARAMS
+from projections.records.whole import CAPTURE
+from projections.structure.labels import Names
+from projections.structure.rows import pairs, settle
 
 FOLDS: Final[tuple[Fold[Any], ...]] = (
     VOCABULARY,

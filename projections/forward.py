@@ -14,16 +14,29 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from journal.errors import TorchLensError
 from journal.events import Frame, PayloadRef, Row, StreamOpened
-from projections.arguments import is_tuple, text_of
-from projections.arrivals import Arrivals
-from projections.asides import Asides
-from projections.autograd import Autograd
-from projections.backward import Backward
-from projections.checkpoint import Checkpoints
-from projections.conditionals import Conditionals
-from projections.containment import Containment
-from projections.course import Course
-from projections.details import (
+from projections.autograd.arrivals import Arrivals
+from projections.autograd.containment import Containment
+from projections.autograd.executed import Executed
+from projections.autograd.gradients import Gradients
+from projections.autograd.inner_nodes import inner_nodes
+from projections.autograd.nodes import Autograd
+from projections.autograd.pairing import Pairing
+from projections.columnar.arguments import is_tuple, text_of
+from projections.columnar.packing import packed_bytes
+from projections.columnar.sequences import SMALL, Classes, Ragged
+from projections.folds.asides import Asides
+from projections.folds.backward import Backward
+from projections.folds.checkpoint import Checkpoints
+from projections.folds.course import Course
+from projections.folds.fold import Source
+from projections.folds.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
+from projections.folds.retention import Figures, Transformed, cell_of, plain_ref
+from projections.folds.vocabulary import ClassFacts, Tensor, Vocabulary
+from projections.folds.witness import Witnessed
+from projections.source.sites import whole_frame
+from projections.source.texts import Texts
+from projections.structure.conditionals import Conditionals
+from projections.structure.details import (
     ARGS,
     AUTOCAST,
     CONTAINER,
@@ -52,22 +65,9 @@ from projections.details import (
     shown,
     told_of,
 )
-from projections.executed import Executed
-from projections.fold import Source
-from projections.gradients import Gradients
-from projections.graph import IDENTITY, INPUT, NOWHERE, OPAQUE, OUTPUT
-from projections.grouping import Groups, group
-from projections.inner_nodes import inner_nodes
-from projections.labels import Labels, Names, label
-from projections.packing import packed_bytes
-from projections.pairing import Pairing
-from projections.retention import Figures, Transformed, cell_of, plain_ref
-from projections.rows import Calls, Rows, is_buffer, is_op, pairs
-from projections.sequences import SMALL, Classes, Ragged
-from projections.sites import whole_frame
-from projections.texts import Texts
-from projections.vocabulary import ClassFacts, Tensor, Vocabulary
-from projections.witness import Witnessed
+from projections.structure.grouping import Groups, group
+from projections.structure.labels import Labels, Names, label
+from projections.structure.rows import Calls, Rows, is_buffer, is_op, pairs
 
 SHOWING: Final = (OUTPUT, IDENTITY)
 """Kinds of row that show a value made elsewhere."""

@@ -25,9 +25,9 @@ from journal import At, LmdbJournal, Row, Seq, StreamId, TorchLensError, open_fo
 from journal.events import event_class
 from journal.sharing import OPEN
 from journal.wire import FORMAT, Chunk, Located
-from projections import invariants
-from projections.backward_terms import grad_fn, grad_input, in_backward_pass
-from projections.selector import contains, grad
+from projections.promises import invariants
+from projections.selecting.backward_terms import grad_fn, grad_input, in_backward_pass
+from projections.selecting.selector import contains, grad
 from tests.golden import GOLDEN, payloads, portable
 from torchlens.cli import main
 from torchlens.codes import CODES

@@ -131,20 +131,37 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(exc.args[1]))
 
 
+def require_one_way(folders: dict[str, set[str]]) -> None:
+    try:
+        TopologicalSorter(folders).prepare()
+    except CycleError as exc:
+        pytest.fail(" -> ".join(exc.args[1]))
+
+
+def folders_of(arrows: set[tuple[str, str]]) -> dict[str, set[str]]:
+    """Which folders, or files beside them, of one package name which others."""
+    folders: dict[str, set[str]] = {}
+    for name, target in arrows:
+        here, there = name.split(".")[1], target.split(".")[1]
+        if here != there:
+            folders.setdefault(here, set()).add(there)
+    return folders
+
+
 def test_the_folders_of_the_read_side_do_not_know_each_other_in_a_circle() -> None:
     arrows = {
         (name, target) for name in MODULES if is_read_side(name) for target in GRAPH[name] if is_read_side(target)
     }
     assert arrows >= FACADE_ASKS
-    folders: dict[str, set[str]] = {}
-    for name, target in arrows - FACADE_ASKS:
-        here, there = name.split(".")[1], target.split(".")[1]
-        if here != there:
-            folders.setdefault(here, set()).add(there)
-    try:
-        TopologicalSorter(folders).prepare()
-    except CycleError as exc:
-        pytest.fail(" -> ".join(exc.args[1]))
+    require_one_way(folders_of(arrows - FACADE_ASKS))
+
+
+def test_the_folders_of_projections_do_not_know_each_other_in_a_circle() -> None:
+    inner = {name for name in MODULES if name.startswith("projections.")}
+    arrows = {(name, target) for name in inner for target in GRAPH[name] if target in inner}
+    folders = folders_of(arrows)
+    assert folders["records"] >= {"autograd", "columnar", "folds", "formulas", "source", "structure"}
+    require_one_way(folders)
 
 
 def test_the_write_side_reaches_nothing_of_the_read_side() -> None:

@@ -40,7 +40,7 @@ from bench_models import build  # noqa: E402 (beside this file)
 import torchlens as tl  # noqa: E402 (this tree's, also where it is not installed)
 from journal import Journal, StreamInfo, open_for_reading  # noqa: E402
 from projections import Projector  # noqa: E402
-from projections.twins import Twins  # noqa: E402
+from projections.accounts.twins import Twins  # noqa: E402
 from torchlens import folded  # noqa: E402
 from torchlens.reading.source import StreamSource  # noqa: E402
 

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 from torchlens.above import tell_running as _tell_running
 
 if TYPE_CHECKING:
-    from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
-    from projections.nearby import followed_by, preceded_by
-    from projections.portable import selector_from_spec, selector_to_spec
-    from projections.queries import threshold, top_fraction, top_k
-    from projections.selector import Selector, contains, func, grad, in_module, label, module, output, regex, where
+    from projections.selecting.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
+    from projections.selecting.nearby import followed_by, preceded_by
+    from projections.selecting.portable import selector_from_spec, selector_to_spec
+    from projections.selecting.queries import threshold, top_fraction, top_k
+    from projections.selecting.selector import (
+        Selector,
+        contains,
+        func,
+        grad,
+        in_module,
+        label,
+        module,
+        output,
+        regex,
+        where,
+    )
     from torchlens import errors, export, options, report, testing, validation, viz
     from torchlens.api import record, trace, wrapped
     from torchlens.errors import TorchLensError
@@ -115,55 +126,55 @@ _HOMES: Final[dict[str, tuple[str, str | None]]] = {
     "Reprojection": ("torchlens.journals.reprojection", "Reprojection"),
     "SaveOptions": ("torchlens.options", "SaveOptions"),
     "Selection": ("torchlens.reading.selection", "Selection"),
-    "Selector": ("projections.selector", "Selector"),
+    "Selector": ("projections.selecting.selector", "Selector"),
     "TorchLensError": ("torchlens.errors", "TorchLensError"),
     "Trace": ("torchlens.reading.facade", "Trace"),
     "TraceCaptureError": ("torchlens.reading.failed", "TraceCaptureError"),
     "TraceJournalError": ("torchlens.reading.failed", "TraceJournalError"),
     "__version__": ("torchlens.version", "VERSION"),
-    "contains": ("projections.selector", "contains"),
+    "contains": ("projections.selecting.selector", "contains"),
     "errors": ("torchlens.errors", None),
     "export": ("torchlens.export", None),
     "extract": ("torchlens.tracing.extraction", "extract"),
     "first_difference": ("torchlens.questions.differing", "first_difference"),
-    "followed_by": ("projections.nearby", "followed_by"),
-    "func": ("projections.selector", "func"),
-    "grad": ("projections.selector", "grad"),
-    "grad_fn": ("projections.backward_terms", "grad_fn"),
-    "grad_input": ("projections.backward_terms", "grad_input"),
-    "grad_output": ("projections.backward_terms", "grad_output"),
-    "in_backward_pass": ("projections.backward_terms", "in_backward_pass"),
-    "in_module": ("projections.selector", "in_module"),
-    "label": ("projections.selector", "label"),
+    "followed_by": ("projections.selecting.nearby", "followed_by"),
+    "func": ("projections.selecting.selector", "func"),
+    "grad": ("projections.selecting.selector", "grad"),
+    "grad_fn": ("projections.selecting.backward_terms", "grad_fn"),
+    "grad_input": ("projections.selecting.backward_terms", "grad_input"),
+    "grad_output": ("projections.selecting.backward_terms", "grad_output"),
+    "in_backward_pass": ("projections.selecting.backward_terms", "in_backward_pass"),
+    "in_module": ("projections.selecting.selector", "in_module"),
+    "label": ("projections.selecting.selector", "label"),
     "load": ("torchlens.tlspec.loading", "load"),
-    "module": ("projections.selector", "module"),
+    "module": ("projections.selecting.selector", "module"),
     "open_journal": ("torchlens.journals.journal_view", "open_journal"),
     "options": ("torchlens.options", None),
-    "output": ("projections.selector", "output"),
+    "output": ("projections.selecting.selector", "output"),
     "pluck": ("torchlens.tracing.extraction", "pluck"),
     "postmortem": ("torchlens.journals.ending", "postmortem"),
-    "preceded_by": ("projections.nearby", "preceded_by"),
+    "preceded_by": ("projections.selecting.nearby", "preceded_by"),
     "record": ("torchlens.api", "record"),
-    "regex": ("projections.selector", "regex"),
+    "regex": ("projections.selecting.selector", "regex"),
     "report": ("torchlens.report", None),
     "reproject": ("torchlens.journals.reprojection", "reproject"),
     "save": ("torchlens.tlspec.saving", "save"),
-    "selector_from_spec": ("projections.portable", "selector_from_spec"),
-    "selector_to_spec": ("projections.portable", "selector_to_spec"),
+    "selector_from_spec": ("projections.selecting.portable", "selector_from_spec"),
+    "selector_to_spec": ("projections.selecting.portable", "selector_to_spec"),
     "stats_only": ("torchlens.options", "stats_only"),
     "summary": ("torchlens.tracing.summarizing", "summary"),
     "testing": ("torchlens.testing", None),
-    "threshold": ("projections.queries", "threshold"),
+    "threshold": ("projections.selecting.queries", "threshold"),
     "time_travel": ("torchlens.travel.cursor", "time_travel"),
     "to_disk": ("torchlens.options", "to_disk"),
-    "top_fraction": ("projections.queries", "top_fraction"),
-    "top_k": ("projections.queries", "top_k"),
+    "top_fraction": ("projections.selecting.queries", "top_fraction"),
+    "top_k": ("projections.selecting.queries", "top_k"),
     "trace": ("torchlens.api", "trace"),
     "validate": ("torchlens.validation.validating", "validate"),
     "validation": ("torchlens.validation", None),
     "viz": ("torchlens.viz", None),
-    "where": ("projections.selector", "where"),
-    "without_op": ("projections.backward_terms", "without_op"),
+    "where": ("projections.selecting.selector", "where"),
+    "without_op": ("projections.selecting.backward_terms", "without_op"),
     "wrapped": ("torchlens.api", "wrapped"),
 }
 

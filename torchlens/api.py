@@ -14,7 +14,7 @@ import attrs
 from torch import nn
 
 from journal import Journal, JournalError
-from projections.selector import Selector
+from projections.selecting.selector import Selector
 from torchlens import compat
 from torchlens.capture.facts import Facts
 from torchlens.capture.plan import Stop

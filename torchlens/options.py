@@ -15,7 +15,7 @@ import attrs
 
 from journal.lmdb_journal import Durability
 from journal.lmdb_opening import Sync
-from projections.selector import Selector
+from projections.selecting.selector import Selector
 from torchlens.errors import ConfigurationError
 
 __all__ = [

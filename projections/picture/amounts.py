@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from projections.build import CaptureTables
+from projections.columnar.tables import Table
 from projections.picture.texts import shape_text, short
-from projections.tables import Table
 from projections.wording import bytes_text, thousands, time_text, work_text
 
 AMOUNTS: Final = {"flops": "flops_forward", "time": "func_duration", "memory": "activation_memory"}

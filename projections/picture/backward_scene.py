@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final
 
+from projections.accounts.charging import charged_ops
 from projections.build import CaptureTables
-from projections.charging import charged_ops
+from projections.columnar.tables import Table
 from projections.picture.boxes import boxes_of_calls
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, ROOT, Face, Look, Scene
 from projections.picture.texts import shape_text, short
-from projections.tables import Table
 
 
 class GradFnLook(Look):

@@ -10,8 +10,8 @@ from typing import Final
 
 import attrs
 
+from projections.accounts.ended import ended
 from projections.build import CaptureTables
-from projections.ended import ended
 from projections.picture.parts import Node, NodeKind, Picture
 from projections.picture.request import WORDS, Request
 from projections.picture.texts import short

@@ -12,18 +12,18 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 from journal.events import event_class
+from projections.accounts.ended import broken_call, call_in_progress, left_at
+from projections.accounts.roles import roles_of
 from projections.build import CaptureTables
-from projections.checkpoint_witness import spans
-from projections.details import field
-from projections.ended import broken_call, call_in_progress, left_at
+from projections.columnar.tables import Table
 from projections.picture.amounts import AMOUNTS, amount_line, params_line
 from projections.picture.boxes import sharing
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, Face, Look
 from projections.picture.texts import between, names_of, shape_text, short, wrapped
-from projections.roles import roles_of
-from projections.tables import Table
+from projections.records.checkpoint_witness import spans
+from projections.structure.details import field
 
 __all__ = ["FailedLook", "ForwardLook", "ParamLook"]
 

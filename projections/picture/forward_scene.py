@@ -14,8 +14,8 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
+from projections.accounts.ended import broken_call, left_at
 from projections.build import CaptureTables
-from projections.ended import broken_call, left_at
 from projections.picture.boxes import boxes_of_calls
 from projections.picture.forward_looks import FailedLook, ForwardLook, ParamLook
 from projections.picture.parts import EdgeKind

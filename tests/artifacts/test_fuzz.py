@@ -128,7 +128,7 @@ def test_the_records_of_an_artifact_are_read_without_torch(sound: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import msgpack\n"
-        "from projections.decoding import unpack_table\n"
+        "from projections.columnar.decoding import unpack_table\n"
         f"data = open({str(sound / 'records.msgpack')!r}, 'rb').read()\n"
         "unpacker = msgpack.Unpacker(None, max_buffer_size=len(data)); unpacker.feed(data)\n"
         "print({'ops', 'modules'} <= {unpack_table(table).summary.name for table in unpacker})\n"

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import torchlens as tl
-from projections.stored import ACCOUNTED, SESSION
+from projections.stored.artifact_tables import ACCOUNTED, SESSION
 from tests.artifacts.test_round_trip import Model, digests
 from tests.torchlens.test_laws_over_captures import kept
 from torchlens.reading.fields import Record, public_names

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from projections.stripped import PAYLOAD_KINDS
+from projections.stored.stripped import PAYLOAD_KINDS
 from tests.artifacts.making import VERSIONS, load, refused, save, several
 from torchlens.tlspec.folder import Folder
 from torchlens.tlspec.levels import LEVELS

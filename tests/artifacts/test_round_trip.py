@@ -11,7 +11,7 @@ from torch import nn
 
 import torchlens as tl
 from projections import CaptureTables
-from projections.encoding import Encoder
+from projections.stored.encoding import Encoder
 from torchlens.errors import TorchLensError
 
 

@@ -15,7 +15,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 import torchlens as tl
-from projections.checkpoint_witness import saw_checkpointing
+from projections.records.checkpoint_witness import saw_checkpointing
 from torchlens.testing.checking.diary_order import check_diary
 
 Kind: TypeAlias = Literal["kept", "selective", "without_rng", "reentrant", "offloaded", "hooked"]

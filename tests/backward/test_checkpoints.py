@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import torchlens as tl
 from journal.events import CheckpointEntered, CheckpointLeft, CheckpointUnpacked, CheckpointUnwitnessed, Event
-from projections.checkpoint_witness import saw_checkpointing
+from projections.records.checkpoint_witness import saw_checkpointing
 from torchlens import compat
 from torchlens.capture.checkpoints import Evidence, Packing, Token
 from torchlens.testing.checking.diary_order import check_diary

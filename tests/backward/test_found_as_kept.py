@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from torch import nn
 
 import torchlens as tl
-from projections.backward_terms import about
+from projections.selecting.backward_terms import about
 from tests.backward.test_policy import MODELS, Asks, asked, two_passes
 
 

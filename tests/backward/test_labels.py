@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from projections import invariants
+from projections.promises import invariants
 
 
 class Looped(nn.Module):

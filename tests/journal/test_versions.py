@@ -17,8 +17,8 @@ from journal import At, Event, Journal, JournalError, LmdbJournal, Seq, StreamId
 from journal.events import EVENTS_BY_NAME, BranchTaken
 from journal.upcasting import UPCASTERS, upcaster
 from journal.wire import FORMAT, Chunk
-from projections.fold import Fold, Folding
-from projections.split import appended
+from projections.folds.fold import Fold, Folding
+from projections.folds.split import appended
 from tests.golden import GOLDENS, manifest
 from tests.hostile import chunk, edited, sealed
 from tests.journal import evolving

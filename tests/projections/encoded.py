@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from projections import CaptureTables
-from projections.decoding import unpack_table
-from projections.encoding import Encoder, packed
+from projections.columnar.decoding import unpack_table
+from projections.stored.encoding import Encoder, packed
 
 
 def encode(tables: CaptureTables) -> list[bytes]:

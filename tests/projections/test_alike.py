@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.alike import kinds, runs
+from projections.accounts.alike import kinds, runs
 
 TREES = st.recursive(
     st.sampled_from("ab").map(lambda name: (name, ())),

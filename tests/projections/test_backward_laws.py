@@ -24,11 +24,12 @@ from journal.events import (
     PassOpened,
     PassScavenged,
 )
-from projections import CaptureTables, Projector, fingerprint, invariants
-from projections.backward import NESTED
-from projections.canonical import fingerprint_of
-from projections.cost_parts import cost_tree
-from projections.encoding import Encoder
+from projections import CaptureTables, Projector, fingerprint
+from projections.accounts.cost_parts import cost_tree
+from projections.columnar.canonical import fingerprint_of
+from projections.folds.backward import NESTED
+from projections.promises import invariants
+from projections.stored.encoding import Encoder
 from tests.hostile import mutated
 from tests.projections.making import Made, Rows, source_of
 from tests.projections.making_backward import FIRE_NS, LIKE, Node, Passes, grad_fn_labels, of_grad_fn

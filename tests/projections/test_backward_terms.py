@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journal.events.backward import Side
-from projections.autograd import type_of
-from projections.backward_terms import (
+from projections.autograd.nodes import type_of
+from projections.errors import SelectionError, SelectorTypeError
+from projections.selecting.backward_terms import (
     Spot,
     about,
     grad_fn,
@@ -23,8 +24,7 @@ from projections.backward_terms import (
     names_nodes,
     without_op,
 )
-from projections.errors import SelectionError, SelectorTypeError
-from projections.selector import Func, Selector, func, grad, label
+from projections.selecting.selector import Func, Selector, func, grad, label
 
 ROWS = {"linear": (0, 2), "relu": (1,), "none": ()}
 """The ops of a made-up forward, by function."""

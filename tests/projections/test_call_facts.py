@@ -20,7 +20,7 @@ from journal.events import (
 )
 from journal.events.template import DTYPE, HOLE
 from projections import Projector
-from projections.call_facts import TELLING, TensorFacts, call_facts
+from projections.accounts.call_facts import TELLING, TensorFacts, call_facts
 from tests.projections.making import Made, source_of
 from tests.strategies import capture_streams
 

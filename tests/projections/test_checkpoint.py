@@ -19,7 +19,7 @@ from journal.events import (
     PassOpened,
 )
 from projections import CaptureTables
-from projections.checkpoint_witness import FLAGS, saw_checkpointing
+from projections.records.checkpoint_witness import FLAGS, saw_checkpointing
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
 from tests.projections.test_laws import tables_of

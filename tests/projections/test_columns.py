@@ -10,8 +10,8 @@ import pytest
 from journal.events import template as tag
 from journal.events.template import HOLE
 from projections import Projector
-from projections.arguments import argument_paths, holes, step_into, text_of
-from projections.details import item_bytes
+from projections.columnar.arguments import argument_paths, holes, step_into, text_of
+from projections.structure.details import item_bytes
 from tests.projections.making import DURATION_NS, Made, cell, cells
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections import CaptureTables, build
-from projections.comparison import LABEL_FIELDS, TableDifference, differences
-from projections.decoding import PackedTable, unpack_table
-from projections.encoding import Encoder, packed
-from projections.ops import OPS
-from projections.tables import Maker
+from projections.columnar.comparison import LABEL_FIELDS, TableDifference, differences
+from projections.columnar.decoding import PackedTable, unpack_table
+from projections.columnar.tables import Maker
+from projections.records.ops import OPS
+from projections.stored.encoding import Encoder, packed
 from tests.projections.making import Made
 from tests.strategies import plain_values
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journal.events import Event
-from projections.cost import every_cost
-from projections.cost_parts import Amounts, Part, Tree, cost_tree
-from projections.executed_columns import executed_flops
+from projections.accounts.cost_parts import Amounts, Part, Tree, cost_tree
 from projections.forward import one_each
-from projections.saved import charges
+from projections.records.cost import every_cost
+from projections.records.executed_columns import executed_flops
+from projections.records.saved import charges
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
 from tests.projections.test_laws import tables_of

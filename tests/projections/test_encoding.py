@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.canonical import VERSION, pack, plain
-from projections.decoding import read_column, unpack, unpack_table
-from projections.encoding import Encoder, fingerprint
+from projections.columnar.canonical import VERSION, pack, plain
+from projections.columnar.decoding import read_column, unpack, unpack_table
+from projections.columnar.sequences import Classes, Named, Picked, Ragged
 from projections.errors import EncodingError
-from projections.sequences import Classes, Named, Picked, Ragged
+from projections.stored.encoding import Encoder, fingerprint
 from tests.projections.encoded import decode, encode
 from tests.projections.making import Made
 from tests.strategies import plain_values

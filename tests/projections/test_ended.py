@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from journal.events import Event
+from projections.accounts.ended import Ended, ended
+from projections.accounts.roles import role_of, roles_of
 from projections.build import CaptureTables
-from projections.ended import Ended, ended
-from projections.roles import role_of, roles_of
 from tests.projections.test_laws import tables_of
 from tests.strategies import capture_streams
 

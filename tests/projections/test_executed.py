@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 
 from journal.events import BackwardDispatched, Event, PassOpened
-from projections import CaptureTables, Projector, invariants
-from projections.operator_flops import operator_flops
+from projections import CaptureTables, Projector
+from projections.formulas.operator_flops import operator_flops
+from projections.promises import invariants
 from tests.projections.making import Made, source_of
 from tests.projections.making_backward import Node, Passes
 from tests.strategies import capture_streams

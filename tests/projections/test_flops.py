@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from journal.events import template as tag
 from journal.events.template import HOLE
-from projections.arguments import argument_paths
-from projections.flops import LARGEST, RULES, Call, Count, Operand, count, plain_name, rule_of
+from projections.columnar.arguments import argument_paths
+from projections.formulas.flops import LARGEST, RULES, Call, Count, Operand, count, plain_name, rule_of
 from tests.projections.making import Made, cell
 from tests.strategies import plain_values
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from journal.errors import JournalCorrupt, TorchLensError
 from journal.events import CallSiteSeen, Event, InputSeen, ModelDescribed, ModuleEntered, OpExecuted, Row
-from projections import CaptureTables, Projector, fingerprint, invariants
+from projections import CaptureTables, Projector, fingerprint
+from projections.promises import invariants
 from tests.projections.making import Rows, source_of, two_blocks
 
 ODD: tuple[Any, ...] = (

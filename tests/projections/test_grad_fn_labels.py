@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projections.autograd import type_of
+from projections.autograd.nodes import type_of
 from tests.projections.making import Made
 from tests.projections.making_backward import Node, Passes, grad_fn_labels, of_grad_fn
 

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 
 from journal.events import Event
-from projections import CaptureTables, invariants
-from projections.charging import charged_ops
+from projections import CaptureTables
+from projections.accounts.charging import charged_ops
+from projections.promises import invariants
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
 from tests.projections.test_laws import tables_of

@@ -9,7 +9,8 @@ import pytest
 
 from journal.errors import JournalCorrupt
 from journal.events import CheckpointEntered, CheckpointLeft, CheckpointUnpacked
-from projections import CaptureTables, invariants
+from projections import CaptureTables
+from projections.promises import invariants
 from tests.projections.making import Made
 from tests.projections.making_backward import Passes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from projections.labels import in_place_name, layer_type
+from projections.structure.labels import in_place_name, layer_type
 from tests.projections.making import Made, cell, cells, labels, op_labels
 
 

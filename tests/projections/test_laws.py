@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from journal.events import CaptureSettled, Event, OpExecuted
 from journal.lifecycle import CaptureState, state_after
-from projections import COLUMNS, CaptureTables, Projector, fingerprint, invariants, sequences
+from projections import COLUMNS, CaptureTables, Projector, fingerprint
+from projections.columnar import sequences
 from projections.columns import IMPLIED
-from projections.encoding import Encoder
-from projections.fold import Fold
+from projections.folds.fold import Fold
+from projections.promises import invariants
+from projections.stored.encoding import Encoder
 from tests.projections.encoded import decode, encode
 from tests.projections.making import Made, source_of
 from tests.strategies import capture_streams

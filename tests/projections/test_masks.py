@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections import masks
-from projections.masks import ALL, Choice, Mask, Whole
+from projections.selecting import masks
+from projections.selecting.masks import ALL, Choice, Mask, Whole
 
 SIZES = {0: 3, 1: 1, 2: 4, 3: 0}
 ROWS = range(len(SIZES))

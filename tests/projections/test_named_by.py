@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from journal.events import Event
 from projections import CaptureTables, Projector
-from projections.backward import BACKWARD
 from projections.build import FOLDS
 from projections.columns import VERSIONS
+from projections.folds.backward import BACKWARD
 from tests.projections.encoded import encode
 from tests.projections.making import Made, source_of
 from tests.projections.test_snapshots import folded, projector_of, spacings

@@ -12,7 +12,7 @@ from hypothesis import settings as trying
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from projections.operator_flops import FORMULAS, family_of, has_no_work, operator_flops
+from projections.formulas.operator_flops import FORMULAS, family_of, has_no_work, operator_flops
 
 F32 = "float32"
 FAR = 1 << 62

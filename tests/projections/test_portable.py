@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections import portable
-from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
 from projections.errors import SelectionError
-from projections.nearby import followed_by, preceded_by
-from projections.portable import selector_from_spec, selector_to_spec
-from projections.queries import threshold, top_fraction, top_k
-from projections.selector import (
+from projections.selecting import portable
+from projections.selecting.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
+from projections.selecting.nearby import followed_by, preceded_by
+from projections.selecting.portable import selector_from_spec, selector_to_spec
+from projections.selecting.queries import threshold, top_fraction, top_k
+from projections.selecting.selector import (
     MAX_LEVELS,
     MAX_PARTS,
     Selector,

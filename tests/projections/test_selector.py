@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from journal.events import Event
 from projections import CaptureTables, Projector, Selector
-from projections.backward_terms import grad_fn, in_backward_pass
 from projections.errors import NotYetKnown, SelectionError, SelectorTypeError
-from projections.nearby import followed_by, preceded_by
-from projections.queries import threshold, top_fraction, top_k
-from projections.selector import (
+from projections.selecting.backward_terms import grad_fn, in_backward_pass
+from projections.selecting.nearby import followed_by, preceded_by
+from projections.selecting.queries import threshold, top_fraction, top_k
+from projections.selecting.selector import (
     MAX_LEVELS,
     MAX_PARTS,
     CallKey,

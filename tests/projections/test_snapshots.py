@@ -15,11 +15,11 @@ from journal.errors import JournalCorrupt
 from journal.events import Event, ForwardHalted, ModuleEntered, ModuleLeft, OpExecuted, Row
 from projections import Projector
 from projections.build import FOLDS, Moment
-from projections.fold import Fold, Folding, Source
-from projections.graph import NESTED
-from projections.snapshots import BYTES_PER_EVENT, LARGE, decode, encode, snapshot_of
-from projections.split import Appended, FirstOf, Head, Overwritten, Split, first_of
-from projections.window import MARKS
+from projections.folds.fold import Fold, Folding, Source
+from projections.folds.graph import NESTED
+from projections.folds.snapshots import BYTES_PER_EVENT, LARGE, decode, encode, snapshot_of
+from projections.folds.split import Appended, FirstOf, Head, Overwritten, Split, first_of
+from projections.folds.window import MARKS
 from tests.projections.encoded import encode as encode_tables
 from tests.projections.making import Made, Rows, source_of, two_blocks
 from tests.projections.test_foreign_events import changed, whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from projections.errors import EncodingError
-from projections.stored import checked
+from projections.stored.artifact_tables import checked
 
 
 @pytest.mark.parametrize(

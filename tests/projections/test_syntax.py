@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from projections.syntax import LONGEST, Tree, leaves_in, outcome, parse
+from projections.source.syntax import LONGEST, Tree, leaves_in, outcome, parse
 
 
 def run(tree: Tree, given_truths: tuple[bool, ...], asked: dict[int, bool]) -> bool:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from journal.events import DESCRIPTION, Event, InputSeen, OpExecuted, ParameterSeen, Row, StreamOpened
 from projections import COLUMNS, CaptureTables, Projector
+from projections.accounts.twins import MOST, Twins, likeness
 from projections.columns import OCCASION
-from projections.encoding import Encoder, packed
-from projections.ops import OPS
-from projections.twins import MOST, Twins, likeness
+from projections.records.ops import OPS
+from projections.stored.encoding import Encoder, packed
 from tests.projections.making import Made, Rows
 from tests.strategies import capture_streams
 

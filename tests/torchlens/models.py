@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import torchlens as tl
-from projections.memory import Executed
+from projections.structure.memory import Executed
 from torchlens.errors import TorchLensError
 from torchlens.replay.replaying import Replay
 from torchlens.replay.restoring import ParameterBefore

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal import IllegalTransition, open_for_reading
 from journal.events import CaptureSettled, Event, FunctionSeen, OpExecuted, StreamOpened
-from projections import ops
-from projections.tables import Maker
+from projections.columnar.tables import Maker
+from projections.records import ops
 from tests.projections.making import Made
 from tests.strategies import capture_streams, write_stream
 from torchlens.errors import CompatibilityError, ConfigurationError, TorchLensWarning, ValidationError

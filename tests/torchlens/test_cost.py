@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
-from projections.cost import OPS
+from projections.records.cost import OPS
 from tests.programs import ROOT
 
 SIZES = st.integers(0, 5)

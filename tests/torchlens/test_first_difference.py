@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import torchlens as tl
-from projections.aligning import common
+from projections.accounts.aligning import common
 from torchlens.errors import ConfigurationError
 from torchlens.questions.difference_answer import FirstDifference
 

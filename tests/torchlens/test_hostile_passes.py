@@ -33,7 +33,7 @@ from journal.events import (
     PassScavenged,
     SavedForBackward,
 )
-from projections.saved import ASKED
+from projections.records.saved import ASKED
 from tests.hostile import read_journal, read_records, write
 from tests.torchlens.test_hostile_reading import PLAIN, begun, op, parameter, rows_of
 

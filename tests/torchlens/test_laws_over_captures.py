@@ -18,11 +18,11 @@ import torchlens as tl
 from journal import Journal, MemoryJournal, Row, StreamId, open_for_writing
 from journal.events import StreamOpened
 from projections import Projector, fingerprint
+from projections.accounts.twins import likeness
 from projections.build import FOLDS
 from projections.columns import OCCASION
-from projections.encoding import Encoder
-from projections.fold import Folding
-from projections.twins import likeness
+from projections.folds.fold import Folding
+from projections.stored.encoding import Encoder
 from tests.golden import payloads
 from tests.programs import run
 from torchlens.testing import Program, programs

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from journal.events import template as tag
-from projections.memory import Executed
+from projections.structure.memory import Executed
 from tests.torchlens.models import Double, calls_of, refusal
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.template import encode

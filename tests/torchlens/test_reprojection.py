@@ -19,12 +19,13 @@ from torch import nn
 import torchlens as tl
 from journal import open_for_writing
 from journal.events import Event, StreamOpened
-from projections import CaptureTables, build, ops
-from projections.canonical import VERSION, Summary, pack
-from projections.decoding import unpack
+from projections import CaptureTables, build
+from projections.columnar.canonical import VERSION, Summary, pack
+from projections.columnar.decoding import unpack
+from projections.columnar.tables import Column, Maker
 from projections.forward import Forward
-from projections.layers import LAYERS
-from projections.tables import Column, Maker
+from projections.records import ops
+from projections.records.layers import LAYERS
 from tests.projections.making import Made
 from tests.strategies import write_stream
 from torchlens.cli import main

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from projections import build, ops
+from projections import build
+from projections.columnar.tables import Column
 from projections.columns import VERSIONS
 from projections.forward import Forward
-from projections.tables import Column
+from projections.records import ops
 from tests.golden import GOLDEN, copied
 from tests.journal import evolving
 from tests.programs import ROOT, run

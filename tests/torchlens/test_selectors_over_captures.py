@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from projections.errors import NotYetKnown
-from projections.nearby import everywhere
-from projections.selector import Selector
+from projections.selecting.nearby import everywhere
+from projections.selecting.selector import Selector
 from torchlens.capture.facts import TOLD, Facts
 from torchlens.capture.keeping import Keeper
 from torchlens.errors import TorchLensWarning

@@ -374,7 +374,7 @@ def test_two_tests_of_one_op_have_ids_of_their_own_and_an_island_is_told_as_unse
 
 def test_a_capture_without_a_test_has_no_conditionals_and_parses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tl.trace(nn.ReLU(), torch.ones(2))
-    monkeypatch.setattr("projections.texts.parse", None)
+    monkeypatch.setattr("projections.source.texts.parse", None)
     assert len(trace.conditionals) == 0
     assert [op.in_conditionals for op in trace.ops] == [()] * 3
     assert (trace.num_conditionals, trace.is_dynamic_graph) == (0, False)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torchlens as tl
-from projections.summing import ADDITIVE
+from projections.accounts.summing import ADDITIVE
 from tests.differentiating import traced
 from torchlens.reading.summary import WIDTH, Summary
 from torchlens.testing import Program, programs

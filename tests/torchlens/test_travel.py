@@ -16,8 +16,8 @@ from torch import nn
 import torchlens as tl
 from journal.events import GradientObserved, ModuleEntered, NodeFired, OpExecuted
 from projections import Projector
-from projections.fold import Folding
-from projections.window import MARKS
+from projections.folds.fold import Folding
+from projections.folds.window import MARKS
 from tests.programs import ROOT, run
 from torchlens.errors import PayloadUnavailableError
 from torchlens.travel.past import PastTrace

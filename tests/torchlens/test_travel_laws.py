@@ -19,8 +19,8 @@ from journal import MemoryJournal
 from journal.events import Event
 from projections import Selector
 from projections.build import FOLDS
-from projections.fold import Folding
-from projections.snapshots import snapshot_of
+from projections.folds.fold import Folding
+from projections.folds.snapshots import snapshot_of
 from tests.projections.making import Rows
 from tests.strategies import capture_streams, write_stream
 from torchlens.reading.facade import Trace

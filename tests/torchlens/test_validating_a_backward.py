@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
-from projections import invariants
+from projections.promises import invariants
 from tests.torchlens.models import refusal
 from torchlens import api, compat
 from torchlens.backward import engine

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchlens as tl
-from projections import invariants
-from projections.memory import Executed
+from projections.promises import invariants
+from projections.structure.memory import Executed
 from tests.torchlens.models import Double, calls_of, refusal, replay_of
 from torchlens import api
 from torchlens.bits import same_bits

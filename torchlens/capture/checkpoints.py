@@ -7,7 +7,7 @@ What is no checkpoint, a user's own hooks on saved tensors above all, is passed 
 
 Rule   hooks live as long as the graph: from them no path leads to a trace or a node (``Evidence``).
        What goes wrong in a hook is told to whoever records; a hook raises nothing of its own.
-Not    what follows from what was told (projections/checkpoint.py).
+Not    what follows from what was told (projections/folds/checkpoint.py).
 """
 
 from __future__ import annotations

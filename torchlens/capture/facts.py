@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
-from projections.arguments import step_into
+from projections.columnar.arguments import step_into
 from projections.errors import NotYetKnown
-from projections.graph import function_of_node
-from projections.labels import layer_type
-from projections.selector import CallKey, call_key
-from projections.vocabulary import ROOT, names_of_modules
+from projections.folds.graph import function_of_node
+from projections.folds.vocabulary import ROOT, names_of_modules
+from projections.selecting.selector import CallKey, call_key
+from projections.structure.labels import layer_type
 from torchlens import compat
 from torchlens.capture.functions import Function
 

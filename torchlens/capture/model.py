@@ -17,7 +17,7 @@ import attrs
 from torch import Tensor, nn
 
 from journal.events import ModelDescribed, ModuleSeen
-from projections.vocabulary import ROOT
+from projections.folds.vocabulary import ROOT
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import SCRIPTED, Function

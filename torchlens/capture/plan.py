@@ -17,7 +17,8 @@ import attrs
 from torch import Tensor
 
 from journal.events import PayloadRef
-from projections.selector import (
+from projections.folds.vocabulary import ROOT
+from projections.selecting.selector import (
     ANY_CALL,
     LAST_CALL,
     AllOf,
@@ -29,7 +30,6 @@ from projections.selector import (
     Where,
     named_among,
 )
-from projections.vocabulary import ROOT
 from torchlens.capture.facts import TOLD, Facts, FactsOfCapture
 from torchlens.capture.functions import Function
 from torchlens.errors import ConfigurationError, NotYetKnown, SelectionError, TorchLensError, message_of

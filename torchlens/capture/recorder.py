@@ -48,7 +48,7 @@ from journal.events import (
 )
 from journal.events.template import HOLE, SIZE, TUPLE
 from journal.protocol import StreamWriter
-from projections.selector import Verdict
+from projections.selecting.selector import Verdict
 from torchlens import compat
 from torchlens.capture.callsite import OWN_CODE, CallSites
 from torchlens.capture.changing import ChangingKeeper

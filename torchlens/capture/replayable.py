@@ -24,7 +24,7 @@ import xxhash
 from torch import Tensor
 
 from journal.events import ConstantKept, ForwardWitnessed, ValueTaken, WrittenUnseen
-from projections.arguments import is_whole
+from projections.columnar.arguments import is_whole
 from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import Function, generator_of

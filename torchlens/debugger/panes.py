@@ -13,7 +13,7 @@ from typing import Any, Final
 from journal import TorchLensError
 from journal.events import GradientObserved, NodeFired, Stamped
 from projections.errors import over_events
-from projections.graph import NOWHERE
+from projections.folds.graph import NOWHERE
 from torchlens.printable import amount, cut, printable
 from torchlens.reading.backward import GradFn, GradFnCall, GradientRecord
 from torchlens.reading.facade import Trace

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from journal.events import EVENTS_BY_NAME
 from projections import Selector
-from projections.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
-from projections.nearby import followed_by, preceded_by
-from projections.selector import contains, func, grad, in_module, label, module, output, regex
+from projections.selecting.backward_terms import grad_fn, grad_input, grad_output, in_backward_pass, without_op
+from projections.selecting.nearby import followed_by, preceded_by
+from projections.selecting.selector import contains, func, grad, in_module, label, module, output, regex
 from torchlens.errors import ConfigurationError, TorchLensError
 from torchlens.questions.nonfinite_answer import NONFINITE
 

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import attrs
 
 from projections import CaptureTables, Table
+from projections.accounts.roles import roles_of
 from projections.errors import over_events
-from projections.roles import roles_of
 from torchlens.errors import ConfigurationError
 from torchlens.reading.view import View, require_trace
 

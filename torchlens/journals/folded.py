@@ -15,10 +15,10 @@ import attrs
 from journal import Journal, StreamInfo
 from journal.events import Row
 from projections import CaptureTables, Projector, Source
-from projections.canonical import fingerprint_of
-from projections.decoding import PackedTable, unpack_table
-from projections.encoding import EncodedTable, packed
-from projections.twins import Twins
+from projections.accounts.twins import Twins
+from projections.columnar.canonical import fingerprint_of
+from projections.columnar.decoding import PackedTable, unpack_table
+from projections.stored.encoding import EncodedTable, packed
 from torchlens import collector
 from torchlens.reading.source import StreamSource
 

@@ -15,7 +15,7 @@ from journal.errors import JournalError
 from journal.following import POLL_SECONDS
 from journal.lease import is_held
 from journal.lmdb_journal import open_new
-from projections.selector import is_count
+from projections.selecting.selector import is_count
 from torchlens.errors import ConfigurationError
 from torchlens.printable import amount
 from torchlens.reading.facade import Trace

@@ -18,11 +18,11 @@ import attrs
 
 from journal import Journal, StreamInfo, open_for_reading
 from journal.errors import TorchLensError
-from projections import comparison
-from projections.canonical import pack, plain
-from projections.comparison import Change, TableDifference
-from projections.decoding import PackedTable
-from projections.twins import Twins
+from projections.accounts.twins import Twins
+from projections.columnar import comparison
+from projections.columnar.canonical import pack, plain
+from projections.columnar.comparison import Change, TableDifference
+from projections.columnar.decoding import PackedTable
 from torchlens.journals.cache import FileCache, cache_of
 from torchlens.journals.folded import Result, fold, unpacked
 from torchlens.journals.journal_view import captures_in

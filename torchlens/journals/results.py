@@ -20,11 +20,11 @@ import attrs
 
 from journal import StreamInfo
 from projections import Source
-from projections.arguments import is_tuple
-from projections.canonical import VERSION, pack
-from projections.decoding import MOST_CELLS, PackedTable, array_of, unpack, unpack_table
-from projections.encoding import EncodedTable, packed
+from projections.columnar.arguments import is_tuple
+from projections.columnar.canonical import VERSION, pack
+from projections.columnar.decoding import MOST_CELLS, PackedTable, array_of, unpack, unpack_table
 from projections.errors import EncodingError
+from projections.stored.encoding import EncodedTable, packed
 from torchlens.journals.cache import CacheKey, FileCache
 from torchlens.journals.folded import Result, witness_of
 from torchlens.version import VERSION as PACKAGE_VERSION

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-from projections.graph import NOWHERE
+from projections.folds.graph import NOWHERE
 
 __all__ = ["number_of", "numbers", "rows_of"]
 

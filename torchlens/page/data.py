@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from projections.call_facts import CallFacts
-from projections.ended import broken_call, left_at
+from projections.accounts.call_facts import CallFacts
+from projections.accounts.ended import broken_call, left_at
+from projections.accounts.roles import roles_of
 from projections.errors import over_events
-from projections.graph import NOWHERE
-from projections.roles import roles_of
+from projections.folds.graph import NOWHERE
 from torchlens import collector
 from torchlens.errors import ConfigurationError
 from torchlens.page.cells import number_of, numbers, rows_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from projections import CaptureTables
-from projections.ended import broken_call, ended
+from projections.accounts.ended import broken_call, ended
 from torchlens.page.texts import LONGEST
 from torchlens.printable import cut, printable
 from torchlens.reading.calls_made import failure_of

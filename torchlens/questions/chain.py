@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ov
 import attrs
 
 from projections.errors import over_events
-from projections.graph import NOWHERE
-from projections.selector import Selector
+from projections.folds.graph import NOWHERE
+from projections.selecting.selector import Selector
 from torchlens.errors import AmbiguousReadError, ConfigurationError, LookupRefused
 from torchlens.printable import amount, printable
 from torchlens.questions.sending import Sending

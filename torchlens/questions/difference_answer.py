@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from projections.vocabulary import ROOT
+from projections.folds.vocabulary import ROOT
 from torchlens.errors import ConfigurationError
 from torchlens.printable import aligned, amount, printable
 from torchlens.questions.tensor_error import Basis

@@ -1,6 +1,7 @@
 """Where two captures part: ``tl.first_difference(a, b)``.
 
-Reads  two captures, their ops aligned (projections/aligning.py), and of each pair the payloads or statistics, once.
+Reads  two captures, their ops aligned (projections/accounts/aligning.py), and of each pair the payloads or statistics,
+       once.
 Gives  a ``FirstDifference`` (difference_answer.py): the first, and of each op, gradient and module call how much error
        it has (tensor_error.py) and how much it adds.
 Rule   the error that something *inherits* is that of all tensors that it was made from, as if they were one; what it
@@ -19,9 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from journal import JournalError
-from projections.aligning import Aligned, aligned
+from projections.accounts.aligning import Aligned, aligned
 from projections.errors import over_events
-from projections.graph import NOWHERE
+from projections.folds.graph import NOWHERE
 from torchlens.journals.journal_view import load
 from torchlens.questions.difference_answer import Compared, ComparedKind, FirstDifference, Kind, argument_invalid
 from torchlens.questions.tensor_error import Basis, Parted, of_figures, relative

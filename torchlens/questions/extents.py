@@ -25,7 +25,7 @@ from journal.events import (
     PreHooksStarted,
     ValueReread,
 )
-from projections.details import DTYPE, OUTPUTS, PAYLOAD, SHAPE, field
+from projections.structure.details import DTYPE, OUTPUTS, PAYLOAD, SHAPE, field
 from torchlens.reading.extents import Extents
 
 __all__ = ["Kind", "Seen", "seen_in"]

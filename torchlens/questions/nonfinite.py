@@ -25,9 +25,9 @@ from journal.events import (
     PassOpened,
     ValueReread,
 )
-from projections.details import field
 from projections.errors import over_events
 from projections.forward import Forward
+from projections.structure.details import field
 from torchlens.errors import ConfigurationError
 from torchlens.questions.extents import Seen, seen_in
 from torchlens.questions.nonfinite_answer import NONFINITE, FirstNonfinite, Nonfinite, Operand, OperandKind, Origin

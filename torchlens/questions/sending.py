@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
-from projections.backward import Backward
+from projections.folds.backward import Backward
 
 __all__ = ["Sending"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from projections.backward_terms import InPass
-from projections.selector import Func, InModule, Label, ModuleOutput, Selector, call_key
+from projections.selecting.backward_terms import InPass
+from projections.selecting.selector import Func, InModule, Label, ModuleOutput, Selector, call_key
 from torchlens.reading.lookup import Index, near_misses
 
 __all__ = ["absences", "absent_name"]

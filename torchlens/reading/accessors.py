@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from typing_extensions import Self
 
-from projections.selector import is_count
+from projections.selecting.selector import is_count
 from torchlens.errors import LookupRefused
 from torchlens.printable import amount, printable
 from torchlens.reading.lookup import KINDS, LABELS, at_position, sliced

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, NoReturn, TypeVar
 
 from typing_extensions import Self
 
-from projections.selector import Selector, is_count
+from projections.selecting.selector import Selector, is_count
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.printable import aligned, amount, printable
 from torchlens.reading.accessors import Accessor

@@ -1,6 +1,6 @@
 """A torch call as it was begun, and the failure of a forward: told from single events, with places and their text.
 
-Reads  what single events tell of a call (``projections.call_facts``); source text is a payload.
+Reads  what single events tell of a call (``projections.accounts.call_facts``); source text is a payload.
 Gives  ``CallMade`` and ``Failure``.
 Rule   no source file is read and no torch is needed: the process that died may have been on another machine.
 """
@@ -14,7 +14,7 @@ import attrs
 
 from journal.errors import JournalError
 from journal.events import Frame
-from projections.call_facts import CallFacts, TensorFacts, call_facts, module_labels
+from projections.accounts.call_facts import CallFacts, TensorFacts, call_facts, module_labels
 from torchlens.printable import aligned, printable
 from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.view import View

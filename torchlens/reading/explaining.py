@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from typing_extensions import Self
 
+from projections.columnar.tables import Table
 from projections.errors import over_events
-from projections.tables import Table
 from torchlens.errors import AmbiguousReadError, LookupRefused
 from torchlens.reading.fields import Field, Record
 from torchlens.reading.locations import FuncCallLocation

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from projections.errors import over_events
+from projections.folds.graph import IDENTITY, OUTPUT
+from projections.folds.retention import Figures, plain_ref
 from projections.forward import Forward
-from projections.graph import IDENTITY, OUTPUT
-from projections.retention import Figures, plain_ref
 from torchlens.reading.view import View, if_there, no_torch
 
 __all__ = ["Extents"]

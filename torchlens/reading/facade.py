@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
 import attrs
 
 from journal import Journal, StreamId
-from projections import CaptureTables, Moment, Selector, fingerprint, invariants, masks
-from projections.ended import ended
+from projections import CaptureTables, Moment, Selector, fingerprint
+from projections.accounts.ended import ended
 from projections.errors import over_events
-from projections.masks import Choice
+from projections.folds.vocabulary import ROOT
 from projections.picture import PictureOptions, picture_of
 from projections.picture.request import USUAL, Collapse, GraphKind, Line, Showing
-from projections.queries import resolve
-from projections.selector import label
-from projections.vocabulary import ROOT
+from projections.promises import invariants
+from projections.selecting import masks
+from projections.selecting.masks import Choice
+from projections.selecting.queries import resolve
+from projections.selecting.selector import label
 from torchlens import collector
 from torchlens.above import Running
 from torchlens.above import running as running_above

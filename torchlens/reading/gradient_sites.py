@@ -1,7 +1,7 @@
 """What a selector means of a finished trace's backward passes, as rows: ops by their gradients, and firings.
 
-Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (projections.backward_terms).
-Rule   an op has a gradient where one came to it in some backward pass, kept or not (projections.arrivals). An output
+Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (backward_terms.py).
+Rule   an op has a gradient where one came to it in some backward pass, kept or not (autograd/arrivals.py). An output
        means that of the op whose value it is. A term about passes or nodes holds of an op where it holds in some pass.
 Rule   sites of gradients and of activations are never of one selection; autograd nodes are no sites.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import attrs
 
 from projections import CaptureTables
-from projections.backward_terms import Spot, about, behind_outputs, matching, names_nodes
-from projections.selector import Record, Selector
+from projections.selecting.backward_terms import Spot, about, behind_outputs, matching, names_nodes
+from projections.selecting.selector import Record, Selector
 from torchlens.errors import SelectionError, SelectorTypeError
 
 __all__ = ["gradient_rows", "kinds_mixed", "matching_firings", "resolve_gradients"]

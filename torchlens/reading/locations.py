@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from projections.errors import over_events
-from projections.sites import FRAME
+from projections.source.sites import FRAME
 from torchlens.reading.view import View
 
 __all__ = ["FuncCallLocation", "innermost_own", "location_of", "place_in_model", "place_of_op"]

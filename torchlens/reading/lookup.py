@@ -4,7 +4,7 @@ Reads  the finished tables: labels, addresses and the keys of each op.
 Gives  which table and which rows a key names; never a record, so that it stands below them.
 Rule   a string is tried as a module alias, a layer label, another op key, a label of each
        collection in turn, the same ignoring case, and last as a substring of one op's keys.
-Not    what a selector matches (projections.selector), or which class stands for a row (records).
+Not    what a selector matches (projections.selecting.selector), or which class stands for a row (records).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from numbers import Integral
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from projections import CaptureTables, Table
-from projections.selector import RAW_TAIL, is_count
-from projections.vocabulary import ROOT
+from projections.folds.vocabulary import ROOT
+from projections.selecting.selector import RAW_TAIL, is_count
 from torchlens.errors import AmbiguousOpLookupError, IndexOutOfRange, LookupRefused
 
 __all__ = ["KINDS", "LABELS", "Found", "Index", "at_position", "near_misses", "sliced", "whole"]

@@ -13,7 +13,7 @@ import attrs
 
 from journal.events import KeptTensor
 from projections.errors import over_events
-from projections.graph import NOWHERE
+from projections.folds.graph import NOWHERE
 from torchlens.printable import amount, printable
 from torchlens.reading.extents import Extents
 from torchlens.reading.locations import place_in_model

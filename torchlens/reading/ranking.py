@@ -4,7 +4,7 @@ Reads  one site at a time, so that the memory it takes is that of one activation
 Rule   numbers are compared exactly, as Python compares them, with each other and with bounds: whole ones in 64-bit
        integers, those of uint64 less 2**63, floats in double precision, which holds every narrower float, and all as
        what they are. NaN never ranks. The magnitude of -2**63 counts as that of its successor.
-Not    which sites are compared, or what the answer is combined with (projections.queries).
+Not    which sites are compared, or what the answer is combined with (projections.selecting.queries).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from projections import masks
-from projections.masks import ALL, Choice, Mask, Whole, whole
-from projections.queries import By, Scores, unresolvable
+from projections.selecting import masks
+from projections.selecting.masks import ALL, Choice, Mask, Whole, whole
+from projections.selecting.queries import By, Scores, unresolvable
 from torchlens.bits import COUNTED
 from torchlens.errors import SelectionError
 from torchlens.reading.selection import Site, positions_of

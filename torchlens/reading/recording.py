@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 import attrs
 
-from projections.vocabulary import ROOT
+from projections.folds.vocabulary import ROOT
 from torchlens import collector
 from torchlens.errors import (
     AmbiguousOpLookupError,

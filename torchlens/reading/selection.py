@@ -11,9 +11,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, overload
 
-from projections import masks
-from projections.masks import ALL, Choice, Mask, Whole
-from projections.selector import Selector
+from projections.selecting import masks
+from projections.selecting.masks import ALL, Choice, Mask, Whole
+from projections.selecting.selector import Selector
 from torchlens.errors import SelectionError
 from torchlens.printable import amount, printable
 from torchlens.reading.absent import absences

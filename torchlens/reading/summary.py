@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from projections import CaptureTables
-from projections.ended import ended
+from projections.accounts.ended import ended
+from projections.accounts.summing import ADDITIVE, Amounts, FlopsPerMac, Level, Part, Sums, added, by_module, by_op
 from projections.errors import over_events
-from projections.summing import ADDITIVE, Amounts, FlopsPerMac, Level, Part, Sums, added, by_module, by_op
 from torchlens.errors import ConfigurationError
 from torchlens.printable import aligned, amount, cut, printable, shapes_text
 from torchlens.quantities import Bytes, Duration, Flops, Macs

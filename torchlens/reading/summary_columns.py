@@ -1,6 +1,6 @@
 """The columns of a summary: what each tells, in which unit, and how a row shows it.
 
-Reads  parts of ``projections.summing``.
+Reads  parts of ``projections.accounts.summing``.
 Gives  ``SummaryRow``, and ``COLUMNS``, the closed list of what may be shown.
 """
 
@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from projections import CaptureTables
-from projections.roles import role_of
-from projections.summing import ADDITIVE, Amounts, Level, Part, Sums, shapes_at
+from projections.accounts.roles import role_of
+from projections.accounts.summing import ADDITIVE, Amounts, Level, Part, Sums, shapes_at
 from torchlens.quantities import Bytes, Duration, Flops, Macs
 
 __all__ = ["BUNDLES", "COLUMNS", "KINDS", "Column", "SummaryRow", "row_of", "typed"]

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, get_args
 
 import attrs
 
-from projections.summing import Level
+from projections.accounts.summing import Level
 from torchlens.errors import ConfigurationError
 from torchlens.reading.summary_columns import BUNDLES, COLUMNS, SummaryRow
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from journal.events import template as tag
-from projections.arguments import flat_kwargs, text_of
+from projections.columnar.arguments import flat_kwargs, text_of
 
 __all__ = ["given_values", "python_value", "python_values", "torch_dtype", "torch_dtypes"]
 

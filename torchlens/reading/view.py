@@ -16,8 +16,8 @@ from journal.errors import JournalError
 from journal.events import Event, KeptTensor, Stamped, StreamId, StreamOpened, TransformKept, Trigger
 from projections import CaptureTables, Projector, Table
 from projections.errors import over_events
-from projections.stripped import PayloadKind
-from projections.syntax import Syntax
+from projections.source.syntax import Syntax
+from projections.stored.stripped import PayloadKind
 from torchlens import collector
 from torchlens.errors import (
     CompatibilityError,
@@ -279,7 +279,7 @@ class View(ABC):
         return None if source is None else bytes(self.journal.payload(self.stream, source)).decode(errors="replace")
 
     def syntax_of(self, file: str, first_line: int, qualname: str) -> Syntax | None:
-        """What that text says; None where there is none, or it is not parsed (``projections.texts``)."""
+        """What that text says; None where there is none, or it is not parsed (``projections.source.texts``)."""
         found = self.code_with_text(file, first_line, qualname)
         return None if found is None else self.tables.forward.texts.of(found)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from journal.events import template as tag
-from projections.arguments import flat_kwargs, text_of
+from projections.columnar.arguments import flat_kwargs, text_of
 from torchlens.errors import ReplayRefused
 from torchlens.reading import values
 from torchlens.tensors import DTYPE_BY_WORD

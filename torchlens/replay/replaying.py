@@ -18,7 +18,7 @@ from torch import Tensor
 
 from journal.errors import JournalError
 from journal.events import MODE_GRAD, MODE_INFERENCE
-from projections.memory import PLAIN, Described, Executed, Memory
+from projections.structure.memory import PLAIN, Described, Executed, Memory
 from torchlens import compat
 from torchlens.capture import wrap
 from torchlens.capture.functions import generator_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from projections.executed_columns import BackwardState, Evidence
+from projections.records.executed_columns import BackwardState, Evidence
 from torchlens.printable import aligned, amount, printable
 from torchlens.quantities import Flops
 from torchlens.reading.backward import BackwardPass

@@ -1,6 +1,6 @@
 """Where a model's work is: FLOPs of the forward and of the backward, and memory kept for it, by module call.
 
-Reads  the parts of ``projections.cost_parts``.
+Reads  the parts of ``projections.accounts.cost_parts``.
 Gives  ``cost_tree``: rows with their amounts, as a table for a terminal, for markdown and for pandas.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from projections.cost_parts import Amounts, Kind, Part, Role, Tree
-from projections.cost_parts import cost_tree as parts_of
-from projections.executed_columns import BackwardState, Evidence
+from projections.accounts.cost_parts import Amounts, Kind, Part, Role, Tree
+from projections.accounts.cost_parts import cost_tree as parts_of
+from projections.records.executed_columns import BackwardState, Evidence
 from torchlens.errors import ConfigurationError, LookupRefused
 from torchlens.printable import aligned, amount, cut, printable
 from torchlens.quantities import Bytes, Flops

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from journal.events import template as tag
-from projections.arguments import text_of
+from projections.columnar.arguments import text_of
 from torchlens.capture.template import plain_key
 from torchlens.errors import ReplayRefused
 from torchlens.replay.arguments import CONTAINERS, RETURN_TYPES, argument

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from journal.events.template import HOLE
-from projections.arguments import flat_kwargs, members, text_of
-from projections.memory import Described
-from projections.program import Given, Program
+from projections.columnar.arguments import flat_kwargs, members, text_of
+from projections.structure.memory import Described
+from projections.structure.program import Given, Program
 from torchlens import compat
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import PLAIN, encode, leaves

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
-from projections.program import Asked, Given, Program
+from projections.structure.program import Asked, Given, Program
 from torchlens import compat
 from torchlens.capture.facts import modes_around
 from torchlens.capture.replayable import LENDING

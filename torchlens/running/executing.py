@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
 from journal.events import template as tag
-from projections.arguments import is_whole
-from projections.memory import Described, Executed
-from projections.program import (
+from projections.columnar.arguments import is_whole
+from projections.structure.memory import Described, Executed
+from projections.structure.program import (
     Asked,
     BufferRead,
     BufferSet,

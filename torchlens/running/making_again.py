@@ -18,7 +18,7 @@ from torch import Tensor
 
 from journal.events import OpExecuted
 from projections.errors import over_events
-from projections.memory import Executed
+from projections.structure.memory import Executed
 from torchlens import compat
 from torchlens.capture.functions import AUTOGRAD_FUNCTION, CUSTOM
 from torchlens.copying import copy_of

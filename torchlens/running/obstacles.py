@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from journal.errors import JournalError
 from journal.events import template as tag
-from projections.arguments import is_whole, tagged
+from projections.columnar.arguments import is_whole, tagged
 from projections.errors import over_events
-from projections.memory import Described, Executed
-from projections.program import Asked, BufferSet, Constant, Hidden, ParameterMade, Program, Step, program_of
-from projections.sites import frames
+from projections.source.sites import frames
+from projections.structure.memory import Described, Executed
+from projections.structure.program import Asked, BufferSet, Constant, Hidden, ParameterMade, Program, Step, program_of
 from torchlens.errors import PayloadUnavailableError, RunCapabilityUnavailableError
 from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.run_result import Diagnostic

@@ -45,9 +45,9 @@ from journal.events import (
 )
 from journal.events.base import event_class
 from journal.lifecycle import CAPTURE_INPUTS
-from projections.details import DURATION, OUTPUTS, RNG, field
-from projections.memory import Described, Executed
-from projections.program import Step
+from projections.structure.details import DURATION, OUTPUTS, RNG, field
+from projections.structure.memory import Described, Executed
+from projections.structure.program import Step
 from torchlens import compat
 from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of

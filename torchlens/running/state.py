@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from projections.program import BufferRead, ParameterMade, Program
-from projections.vocabulary import Tensor as Row
+from projections.folds.vocabulary import Tensor as Row
+from projections.structure.program import BufferRead, ParameterMade, Program
 from torchlens import compat
 from torchlens.capture.inputs import copied
 from torchlens.errors import RunCapabilityUnavailableError, StateBindingError, TorchLensWarning

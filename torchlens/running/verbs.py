@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from projections.errors import over_events
-from projections.program import BufferRead, Program
+from projections.structure.program import BufferRead, Program
 from torchlens import compat
 from torchlens.capture.replayable import digest_of
 from torchlens.errors import (

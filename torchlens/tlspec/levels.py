@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
-from projections.stripped import PAYLOAD_KINDS, PayloadKind
+from projections.stored.stripped import PAYLOAD_KINDS, PayloadKind
 from torchlens.errors import ConfigurationError
 
 Level: TypeAlias = Literal["portable", "audit", "runnable", "executable_with_callables"]

@@ -19,12 +19,12 @@ import msgpack
 import xxhash
 
 from journal.events import Event, LeftOut
+from projections.columnar.decoding import PackedTable, unpack_table
 from projections.columns import COLUMNS, VERSIONS
-from projections.decoding import PackedTable, unpack_table
-from projections.details import field
 from projections.errors import over_events
-from projections.stored import StoredProjector
-from projections.stripped import PayloadKind
+from projections.stored.artifact_tables import StoredProjector
+from projections.stored.stripped import PayloadKind
+from projections.structure.details import field
 from torchlens import collector
 from torchlens.errors import ArtifactError, ConfigurationError
 from torchlens.journals import journal_view

@@ -19,7 +19,7 @@ import attrs
 import xxhash
 
 from journal.writing import write_all_at
-from projections.stripped import PayloadKind
+from projections.stored.stripped import PayloadKind
 from torchlens.errors import ArtifactCorrupt, ArtifactError
 from torchlens.tlspec import json_text
 from torchlens.tlspec.errors import integrity_refused, save_failed

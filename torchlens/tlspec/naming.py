@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from journal.events import ArgumentsKept, CodeSeen, ConstantKept, GeneratorsKept, OpExecuted, Row
 from projections import CaptureTables
-from projections.details import field
-from projections.stripped import named_by
+from projections.stored.stripped import named_by
+from projections.structure.details import field
 from torchlens.tlspec.manifest import STORED_AS, StoredKind
 
 OF: Final = field(ArgumentsKept, "of")

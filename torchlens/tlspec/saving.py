@@ -24,11 +24,11 @@ from journal.events import CaptureSettled, Row
 from journal.wire import Located
 from journal.writing import write_all_at
 from projections import CaptureTables, Projector, Source
-from projections.canonical import fingerprint_of
-from projections.encoding import EncodedTable, packed
+from projections.columnar.canonical import fingerprint_of
 from projections.errors import over_events
-from projections.stored import Overlaid, StoredTables, stored
-from projections.stripped import Stripped, named_by
+from projections.stored.artifact_tables import Overlaid, StoredTables, stored
+from projections.stored.encoding import EncodedTable, packed
+from projections.stored.stripped import Stripped, named_by
 from torchlens import above, collector, threads
 from torchlens.errors import ConfigurationError, PayloadUnavailableError, TorchLensWarning
 from torchlens.options import require_switch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from projections.vocabulary import Tensor as Row
+from projections.folds.vocabulary import Tensor as Row
 from torchlens.errors import PayloadUnavailableError
 from torchlens.reading.view import View
 from torchlens.tlspec.blobs import Blob, Blobs, Counted

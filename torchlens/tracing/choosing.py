@@ -22,8 +22,8 @@ import attrs
 from journal import Journal
 from journal.events import GraphNode, Side, StreamId
 from projections import CaptureTables, Projector
-from projections.backward_terms import OfNode, Spot, behind_outputs, matching, names_nodes
-from projections.selector import (
+from projections.selecting.backward_terms import OfNode, Spot, behind_outputs, matching, names_nodes
+from projections.selecting.selector import (
     Compound,
     Contains,
     Func,

@@ -40,7 +40,7 @@ from journal.events import (
 )
 from journal.lifecycle import CaptureState
 from journal.protocol import Journal, StreamWriter
-from projections.selector import Selector
+from projections.selecting.selector import Selector
 from torchlens import collector, compat, turns
 from torchlens.backward.diary import ForwardLeft
 from torchlens.backward.triggers import Backwards

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
-from projections.queries import unresolvable
-from projections.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, call_key, union
+from projections.selecting.queries import unresolvable
+from projections.selecting.selector import ANY_CALL, LAST_CALL, Label, ModuleOutput, Selector, call_key, union
 from torchlens.api import trace
 from torchlens.capture.facts import Facts
 from torchlens.capture.model import address_of

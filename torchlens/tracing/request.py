@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from journal import Journal, MemoryJournal, open_for_writing
 from journal.directories import require_free
-from projections.queries import refuse_values
-from projections.selector import (
+from projections.folds.vocabulary import ROOT
+from projections.selecting.queries import refuse_values
+from projections.selecting.selector import (
     ANY_CALL,
     LAST_CALL,
     RAW_TAIL,
@@ -36,7 +37,6 @@ from projections.selector import (
     names_gradients,
     where,
 )
-from projections.vocabulary import ROOT
 from torchlens import compat
 from torchlens.capture.facts import Facts
 from torchlens.capture.keeping import Holding

@@ -3,7 +3,7 @@
 Reads  the keys of the finished tables, in the order of ``torchlens.reading.lookup``.
 Gives  selectors; none is decided while the model runs, so every candidate is held until it has ended.
 Rule   where ``trace[...]`` must find one record and refuses several, a save request keeps the ops of all of them.
-Not    selectors that people combine (projections.selector); a text that names a module becomes one of those.
+Not    selectors that people combine (projections.selecting.selector); a text that names a module becomes one of those.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from projections import CaptureTables
-from projections.selector import AnyOf, Label, LiveFacts, Record, Selector, Tables, Term, Verdict
+from projections.selecting.selector import AnyOf, Label, LiveFacts, Record, Selector, Tables, Term, Verdict
 from torchlens.errors import LookupRefused
 from torchlens.reading.absent import absences, absent_name
 from torchlens.reading.lookup import Index

@@ -30,9 +30,9 @@ from journal.events import (
     Stamped,
 )
 from projections import CaptureTables
-from projections.call_facts import module_labels
+from projections.accounts.call_facts import module_labels
 from projections.errors import over_events
-from projections.graph import NOWHERE
+from projections.folds.graph import NOWHERE
 from torchlens.reading.facade import Trace
 
 __all__ = ["MODULE_CALLS", "About", "told_by"]

@@ -18,7 +18,7 @@ import attrs
 
 from journal.errors import JournalError
 from projections import CaptureTables, Table
-from projections.comparison import LABEL_FIELDS, same
+from projections.columnar.comparison import LABEL_FIELDS, same
 from torchlens import collector
 from torchlens.printable import amount, cut, printable
 from torchlens.reading.tabular import COLUMNS, frame_of

@@ -19,8 +19,8 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from journal.events import EVENTS_BY_NAME, Event, Stamped
 from projections import CaptureTables, Selector
-from projections.backward_terms import about, behind_outputs, matching
-from projections.selector import AnyOf
+from projections.selecting.backward_terms import about, behind_outputs, matching
+from projections.selecting.selector import AnyOf
 from torchlens import collector
 from torchlens.errors import (
     ConfigurationError,

@@ -15,10 +15,10 @@ import attrs
 
 from journal.events import Frame, PassOpened, Stamped
 from projections import CaptureTables
-from projections.call_facts import frames_of, module_labels
+from projections.accounts.call_facts import frames_of, module_labels
 from projections.errors import over_events
-from projections.graph import NOWHERE
-from projections.sites import whole_frame
+from projections.folds.graph import NOWHERE
+from projections.source.sites import whole_frame
 from torchlens.printable import printable
 from torchlens.reading.calls_made import Place, places_of
 from torchlens.reading.facade import Trace

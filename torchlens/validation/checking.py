@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from projections.memory import Executed
+from projections.structure.memory import Executed
 from torchlens import compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.errors import ReplayRefused

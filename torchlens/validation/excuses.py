@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from journal.events.template import HOLE
-from projections.arguments import argument_paths, flat_kwargs
-from projections.memory import Executed
+from projections.columnar.arguments import argument_paths, flat_kwargs
+from projections.structure.memory import Executed
 
 Argument: TypeAlias = "int | str"
 """An argument by position or by name."""

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-from projections.passes import ROOTS, opened
+from projections.records.passes import ROOTS, opened
 from torchlens import compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.reading.facade import Trace

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
-from projections.arguments import Path
-from projections.backward_terms import grad_input, grad_output
-from projections.vocabulary import ROOT
+from projections.columnar.arguments import Path
+from projections.folds.vocabulary import ROOT
+from projections.selecting.backward_terms import grad_input, grad_output
 from torchlens import api, compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.errors import message_of

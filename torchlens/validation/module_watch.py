@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from torch import Tensor, nn
 
-from projections.arguments import Path, holes
+from projections.columnar.arguments import Path, holes
 from torchlens import compat
 from torchlens.capture.template import encode
 from torchlens.copying import copy_of

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from torch import Tensor, nn
 
 from journal.errors import JournalError
-from projections import invariants
+from projections.promises import invariants
 from torchlens import api, compat
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.inputs import copied

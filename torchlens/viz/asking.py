@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from projections.picture.parts import Picture
-from projections.selector import Selector
+from projections.selecting.selector import Selector
 from torchlens.errors import ConfigurationError
 from torchlens.printable import cut
 from torchlens.reading.fields import Record

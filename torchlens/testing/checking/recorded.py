@@ -16,7 +16,8 @@ from journal import Journal, JournalError, StreamId, TorchLensError, open_for_re
 from journal.events import Event, Row, StreamOpened
 from journal.lifecycle import CAPTURE, CAPTURE_INPUTS, CaptureState
 from journal.machine import Machine
-from projections import CaptureTables, Projector, fingerprint, invariants
+from projections import CaptureTables, Projector, fingerprint
+from projections.promises import invariants
 from torchlens.errors import ValidationError
 from torchlens.reading.facade import Trace
 from torchlens.reading.source import StreamSource
@@ -123,7 +124,7 @@ def unstable(problem: str) -> ValidationError:
         code="fold_unstable",
         problem=problem,
         remedy="a fold reads something besides its events, or its state does not say how it changes: see "
-        "projections/split.py",
+        "projections/folds/split.py",
     )
 
 

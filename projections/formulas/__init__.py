@@ -1,0 +1,1 @@
+"""How much work a call is: formulas for torch calls and for dispatched operators."""

@@ -1,0 +1,1 @@
+"""The promises that records keep, each one a named function."""
