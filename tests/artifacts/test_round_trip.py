@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torchlens as tl
 from projections import CaptureTables
 from projections.stored.encoding import Encoder
 from torchlens.errors import TorchLensError
+from torchlens.tlspec.levels import Saving
 
 
 class Model(nn.Module):
@@ -185,6 +187,17 @@ def test_options_that_contradict_the_level_are_refused(tmp_path: Path, options: 
     trace = tl.trace(nn.ReLU(), torch.ones(2))
     assert code_of(lambda: trace.save(tmp_path / "a.tlspec", **options)) == code
     assert not (tmp_path / "a.tlspec").exists()
+
+
+def test_both_saves_take_the_same_options_and_no_others(tmp_path: Path) -> None:
+    (_, *of_trace), (_, *of_function) = (
+        inspect.signature(verb).parameters.values() for verb in (tl.Trace.save, tl.save)
+    )
+    assert of_trace == of_function
+    assert [one.name for one in of_trace] == ["path", *Saving.__annotations__]
+    trace = tl.trace(nn.ReLU(), torch.ones(2))
+    with pytest.raises(TypeError, match="include_nothing"):
+        trace.save(tmp_path / "a.tlspec", include_nothing=True)
 
 
 def test_options_narrow_a_level(tmp_path: Path) -> None:

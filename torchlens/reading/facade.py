@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
 
 import attrs
+from typing_extensions import Unpack
 
 from journal import Journal, StreamId
 from projections import CaptureTables, Moment, Selector, fingerprint
@@ -99,6 +100,9 @@ from torchlens.reading.summary_options import (
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
 from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_copied
+from torchlens.signatures import takes
+from torchlens.tlspec.levels import USUAL as USUAL_SAVING
+from torchlens.tlspec.levels import Saving
 
 if TYPE_CHECKING:
     import pandas
@@ -875,21 +879,8 @@ class Trace(View):
         self.require_open()
         return first_nonfinite(self, kind)
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        level: str = "portable",
-        include_outs: bool | None = None,
-        include_grads: bool | None = None,
-        include_saved_args: bool | None = None,
-        include_rng_states: bool | None = None,
-        include_weights: bool | None = None,
-        include_activations: bool | None = None,
-        include_source: bool | None = None,
-        overwrite: bool = False,
-        strict: bool = True,
-    ) -> Path:
+    @takes(Saving, USUAL_SAVING)
+    def save(self, path: str | os.PathLike[str], **options: Unpack[Saving]) -> Path:
         """Save it as an artifact: a directory that ``tl.load(path)`` reads in any process, without the model's code.
 
         Args:
@@ -927,16 +918,7 @@ class Trace(View):
         """
         from torchlens.tlspec.saving import write_artifact  # for cost
 
-        include = {
-            "include_outs": include_outs,
-            "include_grads": include_grads,
-            "include_saved_args": include_saved_args,
-            "include_rng_states": include_rng_states,
-            "include_weights": include_weights,
-            "include_activations": include_activations,
-            "include_source": include_source,
-        }
-        return write_artifact(self, path, level, include, overwrite=overwrite, strict=strict)
+        return write_artifact(self, path, **options)
 
     def summary(
         self,

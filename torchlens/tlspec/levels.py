@@ -7,7 +7,7 @@ Rule   an option that is None is as the level has it; one that contradicts the l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 import attrs
 
@@ -18,6 +18,27 @@ Level: TypeAlias = Literal["portable", "audit", "runnable", "executable_with_cal
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
+
+class Saving(TypedDict, total=False):
+    """The options of a save, ``include_*`` in the order in which a manifest has them; see ``Trace.save``."""
+
+    level: str
+    include_outs: bool | None
+    include_activations: bool | None
+    include_grads: bool | None
+    include_saved_args: bool | None
+    include_rng_states: bool | None
+    include_source: bool | None
+    include_weights: bool | None
+    overwrite: bool
+    strict: bool
+
+
+USUAL: Final[Saving] = {"level": "portable", "overwrite": False, "strict": True}
+"""The options that are not None unless they are given."""
+
+OPTIONS: Final = tuple(name for name in Saving.__annotations__ if name not in USUAL)
+
 OF_OPTION: Final[Mapping[str, tuple[PayloadKind, ...]]] = {
     "include_outs": ("activation", "transformed", "constant"),
     "include_activations": ("activation", "transformed", "constant"),
@@ -26,10 +47,7 @@ OF_OPTION: Final[Mapping[str, tuple[PayloadKind, ...]]] = {
     "include_rng_states": ("generator",),
     "include_source": ("source",),
 }
-"""The kinds of payloads that an option is about."""
-
-OPTIONS: Final = (*OF_OPTION, "include_weights")
-"""Every option, in the order in which a manifest has them."""
+"""The kinds of payloads of the capture that an option is about."""
 
 DEFAULTS: Final[Mapping[Level, frozenset[str]]] = {
     "portable": frozenset(("include_outs", "include_grads", "include_source")),
@@ -108,7 +126,11 @@ def kept_at(level: object, given: Mapping[str, Any]) -> Kept:
     Raises:
         ConfigurationError: ``artifact_save_level_invalid``, ``option_value_invalid``,
             ``save_payload_level_conflict``.
+        TypeError: For a name that is none of them.
     """
+    for name in given:
+        if name not in OPTIONS:
+            raise TypeError(f"save() got an unexpected keyword argument {name!r}")
     if level not in LEVELS:
         raise ConfigurationError(
             code="artifact_save_level_invalid",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgpack
+from typing_extensions import Unpack
 
 from journal.errors import JournalError
 from journal.events import CaptureSettled, Row
@@ -33,9 +34,10 @@ from torchlens import above, collector, threads
 from torchlens.errors import ConfigurationError, PayloadUnavailableError, TorchLensWarning
 from torchlens.options import require_switch
 from torchlens.reading.view import View, require_trace
+from torchlens.signatures import takes
 from torchlens.tlspec import blobs
 from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, packed_events
-from torchlens.tlspec.levels import Kept, kept_at
+from torchlens.tlspec.levels import USUAL, Kept, Saving, kept_at
 from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
 from torchlens.tlspec.staging import Staging, new_file
@@ -49,7 +51,8 @@ MOST_NAMED: Final = 6
 """Payloads that a warning names."""
 
 
-def save(obj: Any, path: str | os.PathLike[str], **options: Any) -> Path:
+@takes(Saving, USUAL)
+def save(obj: Any, path: str | os.PathLike[str], **options: Unpack[Saving]) -> Path:
     """Save a trace as an artifact: ``trace.save(path, **options)``.
 
     Args:
@@ -65,22 +68,15 @@ def save(obj: Any, path: str | os.PathLike[str], **options: Any) -> Path:
         TorchLensError: What ``Trace.save`` raises.
     """
     require_trace(obj, "save_type_invalid", "an artifact")
-    saved: Path = obj.save(path, **options)
-    return saved
+    return write_artifact(obj, path, **options)
 
 
-def write_artifact(
-    view: View,
-    path: str | os.PathLike[str],
-    level: str,
-    include: Mapping[str, bool | None],
-    *,
-    overwrite: bool,
-    strict: bool,
-) -> Path:
+def write_artifact(view: View, path: str | os.PathLike[str], **options: Unpack[Saving]) -> Path:
     """See ``Trace.save``."""
     view.require_open()
-    kept = kept_at(level, include)
+    asked: dict[str, Any] = {**USUAL, **options}
+    level, overwrite, strict = (asked.pop(name) for name in USUAL)
+    kept = kept_at(level, asked)
     require_switch("overwrite", overwrite)
     require_switch("strict", strict)
     if kept.level == "runnable":
