@@ -16,7 +16,7 @@ import torchlens as tl
 from torchlens.errors import ConfigurationError
 from torchlens.printable import amount
 from torchlens.reading.summary_columns import COLUMNS, SummaryRow
-from torchlens.reading.summary_options import SummaryOptions
+from torchlens.reading.summary_options import ONE_CALL, SummaryAsked, SummaryOptions
 
 
 def cells(text: str) -> list[list[str]]:
@@ -354,7 +354,21 @@ def test_every_option_and_every_column_stands_on_the_page() -> None:
     assert told >= options | set(COLUMNS) | {field.name for field in attrs.fields(SummaryRow)}
 
 
-def test_the_default_of_each_option_is_one() -> None:
-    taken = inspect.signature(tl.Trace.summary).parameters
-    defaults = {name: one.default for name, one in taken.items() if name not in ("self", "unrouted")}
+def test_each_option_is_declared_alike_as_a_keyword_and_as_an_option() -> None:
+    keywords, options = SummaryAsked.__annotations__, attrs.fields_dict(SummaryOptions)
+    assert ["level", *keywords] == list(options)
+    types = {name: kind.__forward_arg__ for name, kind in keywords.items()}
+    assert types.pop("columns") == "Sequence[str] | str | None"  # a tuple, where it was checked
+    assert types == {name: options[name].type for name in types}
+
+
+def test_both_summaries_take_the_same_options_with_the_same_defaults() -> None:
+    of_trace, of_model = (dict(inspect.signature(verb).parameters) for verb in (tl.Trace.summary, tl.summary))
+    others = of_model.keys() - of_trace.keys()
+    assert others == {"model", "input_args", "input_kwargs", *ONE_CALL}
+    assert [of_model[name] for name in SummaryAsked.__annotations__] == [
+        of_trace[name] for name in SummaryAsked.__annotations__
+    ]
+    defaults = {name: one.default for name, one in of_trace.items() if name != "self"}
     assert defaults == {field.name: field.default for field in attrs.fields(SummaryOptions)}
+    assert of_model["level"].default == of_trace["level"].default

@@ -87,16 +87,8 @@ from torchlens.reading.records import (
 )
 from torchlens.reading.selection import Kind, Selection
 from torchlens.reading.summary import Summary, summary
-from torchlens.reading.summary_options import (
-    Buffers,
-    Filter,
-    FlopConvention,
-    Style,
-    SummaryLevel,
-    SummaryView,
-    Units,
-    options_of,
-)
+from torchlens.reading.summary_options import USUAL as USUAL_SUMMARY
+from torchlens.reading.summary_options import SummaryAsked, SummaryLevel, options_of
 from torchlens.reading.tabular import COLUMNS
 from torchlens.reading.values import python_values
 from torchlens.reading.view import LiveTensors, View, no_loss, no_torch, not_copied
@@ -920,22 +912,8 @@ class Trace(View):
 
         return write_artifact(self, path, **options)
 
-    def summary(
-        self,
-        level: SummaryLevel = "auto",
-        *,
-        view: SummaryView | None = None,
-        depth: int | Literal["auto", "all"] | None = None,
-        columns: Sequence[str] | str | None = None,
-        filter: Filter | None = None,  # the word of the interface
-        buffers: Buffers = "summary",
-        fold_repeats: bool | Literal["auto"] = "auto",
-        max_rows: int | None = 48,
-        flop_convention: FlopConvention = "fma2",
-        units: Units = "auto",
-        style: Style = "auto",
-        **unrouted: Any,
-    ) -> Summary:
+    @takes(SummaryAsked, USUAL_SUMMARY)
+    def summary(self, level: SummaryLevel = "auto", **options: Unpack[SummaryAsked]) -> Summary:
         """The modules, or the ops, with shapes, parameters and work, and totals: a text with rows.
 
         Args:
@@ -958,20 +936,7 @@ class Trace(View):
             ConfigurationError: ``summary_level_invalid``, ``summary_option_invalid``, ``summary_option_conflict``,
                 ``summary_one_call_only``, ``fold_repeats_invalid``, ``flop_convention_unavailable``.
         """
-        given = {
-            "level": level,
-            "view": view,
-            "depth": depth,
-            "columns": columns,
-            "filter": filter,
-            "buffers": buffers,
-            "fold_repeats": fold_repeats,
-            "max_rows": max_rows,
-            "flop_convention": flop_convention,
-            "units": units,
-            "style": style,
-        }
-        checked = options_of({**given, **unrouted})
+        checked = options_of({"level": level, **options})
         failure = self.failure
         said = None if failure is None else failure.said
         return summary(self.tables, checked, where=said, is_disarmed=self.is_disarmed)

@@ -1,6 +1,7 @@
 """What a summary is asked for, checked before anything is worked out.
 
-Gives  ``SummaryOptions``, and the refusals of what is no option of a summary, or only one of ``tl.summary``.
+Gives  ``SummaryAsked``, the keywords of both summaries, and ``SummaryOptions``, what they come to; and the refusals of
+       what is no option of a summary, or only one of ``tl.summary``.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, NoReturn, TypeAlias, get_args
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypedDict, get_args
 
 import attrs
 
@@ -19,10 +20,12 @@ from torchlens.reading.summary_columns import BUNDLES, COLUMNS, SummaryRow
 
 __all__ = [
     "ONE_CALL",
+    "USUAL",
     "Buffers",
     "Filter",
     "FlopConvention",
     "Style",
+    "SummaryAsked",
     "SummaryLevel",
     "SummaryOptions",
     "SummaryView",
@@ -57,9 +60,24 @@ REMOVED: Final[Mapping[str, str]] = MappingProxyType(
 """Options of older summaries, and what does the same."""
 
 
+class SummaryAsked(TypedDict, total=False):
+    """The keywords of a summary, beside its level; see ``Trace.summary``."""
+
+    view: SummaryView | None
+    depth: int | Literal["auto", "all"] | None
+    columns: Sequence[str] | str | None
+    filter: Filter | None
+    buffers: Buffers
+    fold_repeats: bool | Literal["auto"]
+    max_rows: int | None
+    flop_convention: FlopConvention
+    units: Units
+    style: Style
+
+
 @attrs.frozen(kw_only=True)
 class SummaryOptions:
-    """What was asked for; see ``Trace.summary``."""
+    """What was asked for, and what each option is unless it was given; see ``Trace.summary``."""
 
     level: SummaryLevel = "auto"
     view: SummaryView | None = None
@@ -74,7 +92,11 @@ class SummaryOptions:
     style: Style = "auto"
 
 
-NAMES: Final = tuple(field.name for field in attrs.fields(SummaryOptions))
+USUAL: Final[Mapping[str, Any]] = MappingProxyType(
+    {field.name: field.default for field in attrs.fields(SummaryOptions)}
+)
+
+NAMES: Final = tuple(USUAL)
 
 
 def options_of(given: Mapping[str, Any], others: Collection[str] = ()) -> SummaryOptions:

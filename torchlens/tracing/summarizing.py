@@ -12,12 +12,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from torchlens.api import trace
 from torchlens.errors import ConfigurationError
 from torchlens.generators import RandomState
 from torchlens.reading.summary import Summary
-from torchlens.reading.summary_options import ONE_CALL, SummaryLevel, options_of
+from torchlens.reading.summary_options import ONE_CALL, USUAL, SummaryAsked, SummaryLevel, options_of
+from torchlens.signatures import takes
 from torchlens.tracing.request import model_of
 from torchlens.undoing import undo
 from torchlens.validation.model_state import ModelState
@@ -32,6 +34,7 @@ SEED: Final = 0
 """Of the values of inputs that are made up."""
 
 
+@takes(SummaryAsked, USUAL)
 def summary(
     model: Any,
     input_args: Any = None,
@@ -41,7 +44,7 @@ def summary(
     input_size: Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None = None,
     execution_mode: ExecutionMode = "eval",
     grad_mode: GradMode = "off",
-    **options: Any,
+    **options: Unpack[SummaryAsked],
 ) -> Summary:
     """What a model is and does, from one forward that leaves no trace in it.
 
