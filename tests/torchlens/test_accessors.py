@@ -165,7 +165,7 @@ def test_every_field_is_a_documented_column(table: str) -> None:
 
 
 def test_every_fact_of_a_trace_is_a_documented_column() -> None:
-    facts = {name: fact for name, fact in vars(tl.Trace).items() if isinstance(fact, Field)}
+    facts = {name: fact for name in dir(tl.Trace) if isinstance(fact := getattr(tl.Trace, name), Field)}
     assert facts
     assert set(facts) <= set(COLUMNS["capture"])
     assert all(fact.__doc__ for fact in facts.values())

@@ -234,7 +234,7 @@ def test_a_message_that_cannot_be_made_longer_hides_nothing(monkeypatch: pytest.
     def broken(trace: tl.Trace) -> None:
         raise tl.TorchLensError(code="some_code", problem="no", remedy="none")
 
-    monkeypatch.setattr("torchlens.reading.facade.failure_of", broken)
+    monkeypatch.setattr("torchlens.reading.facade.forward.failure_of", broken)
     error = caught(nn.Linear(3, 2), torch.ones(1, 4))
     assert "mat1 and mat2" in str(error)
 

@@ -204,6 +204,10 @@ class View(ABC):
         """One table as it is now."""
         return self.tables.table(name)
 
+    def read(self, column: str) -> Any:
+        """One fact about the capture as a whole, as the table holds it."""
+        return self.tables.fact(column)
+
     def index(self) -> Index:
         """The lookup keys of the tables as they are now."""
         tables = self.tables
