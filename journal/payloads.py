@@ -86,7 +86,7 @@ class PayloadStore(Protocol):
         ...
 
     def read(self, located: Located) -> memoryview:
-        """The bytes, checked.
+        """The bytes, checked; the caller's own where they may be written to, else shared with others.
 
         Raises:
             JournalError: `payload_lost`, `payload_damaged`.
@@ -123,7 +123,7 @@ class Lender(Protocol):
 
 
 class MemoryPayloads:
-    """Payloads held by this process. What `read` gives may not be written to."""
+    """Payloads held by this process. What `read` gives is shared, and may not be written to."""
 
     def __init__(self) -> None:
         self.held: list[bytes] = []

@@ -190,7 +190,10 @@ class Journal(Protocol):
         ...
 
     def payload(self, stream: StreamId, number: int) -> memoryview | bytes:
-        """The bytes of a payload, checked against their digest. A copy may be avoided where they are writable.
+        """The bytes of a payload, checked against their digest.
+
+        Those that may be written to are the caller's own: nothing that is read later shares them. Those that may not
+        are shared with others, as those that a journal in memory holds.
 
         Raises:
             JournalError: `payload_unknown`, `payload_not_stored`, `payload_lost`, `payload_damaged`.

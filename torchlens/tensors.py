@@ -22,6 +22,10 @@ STRIDED: Final = torch.strided
 
 DTYPE_BY_WORD: Final = {word: dtype for dtype, word in DTYPE_WORD.items()}
 
+ADOPTED: Final = 2
+"""A tensor lies in the payload it is read from where that is at most so many times its size: else it is copied, so that
+a small view does not hold a large payload."""
+
 
 def like_of(tensor: Tensor) -> tuple[tuple[int, ...], str, str]:
     """Shape, dtype and device, as events have them; shape () where there is no one shape, as of a nested tensor."""
@@ -157,7 +161,8 @@ def from_payload(
     """A tensor of its own from payload bytes.
 
     Args:
-        data: The stored bytes.
+        data: The stored bytes, as ``Journal.payload`` gives them. Where they may be written to they are given up: the
+            tensor may lie in them, so nobody else may write there any more. Others are copied.
         dtype: Word of ``DTYPE_WORD``.
         shape: Sizes of the axes.
         offset: First element within ``data``.
@@ -181,8 +186,9 @@ def from_payload(
     item = torch.empty((), dtype=kind).element_size()
     if end * item > len(data):
         raise _mismatch(dtype, shape)
-    window = bytearray(memoryview(data)[offset * item : end * item])
-    return torch.frombuffer(window, dtype=kind).as_strided(shape, flat_strides)
+    window = memoryview(data)[offset * item : end * item]
+    is_adopted = not window.readonly and len(window) * ADOPTED >= len(data)
+    return torch.frombuffer(window if is_adopted else bytearray(window), dtype=kind).as_strided(shape, flat_strides)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -71,6 +71,7 @@ class Extents:
             with over_events():
                 data = self.view.journal.payload(self.view.stream, ref[0])
                 found = self.measuring.extent_of(from_payload(data, dtype, shape, *ref[1:]))
+                data = memoryview(data).toreadonly()  # what was measured may lie in it
                 for other, (_, *place), kind, sizes in self.shared.pop(ref[0], ()):
                     if other != value:
                         self.ahead[other] = self.measuring.extent_of(from_payload(data, kind, sizes, *place))

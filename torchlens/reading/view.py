@@ -464,7 +464,7 @@ class View(ABC):
         """A payload as a tensor of bytes."""
         with over_events():
             data = self.journal.payload(self.stream, number)
-        return self.stored((number, 0, None), "uint8", (len(data),))
+        return self.tensor_in(data, "uint8", (len(data),), 0, None)
 
     def event(self, number: int) -> Any:
         """One stored fact, by its number."""
@@ -472,13 +472,19 @@ class View(ABC):
 
     def stored(self, ref: tuple[int, int, tuple[int, ...] | None], dtype: str, shape: tuple[int, ...]) -> Any:
         """A tensor of its own from the stored bytes that ``ref`` names."""
+        with over_events():
+            number, offset, strides = ref
+            data = self.journal.payload(self.stream, number)
+        return self.tensor_in(data, dtype, shape, offset, strides)
+
+    def tensor_in(self, data: Any, *place: Any) -> Any:
+        """A tensor of its own from bytes of a payload, which are given up; ``place`` is as for ``from_payload``."""
         try:
             from torchlens.tensors import from_payload  # for cost: the tables are read without torch
         except ModuleNotFoundError as exc:
             raise no_torch(exc) from exc
         with over_events():
-            number, offset, strides = ref
-            made = from_payload(self.journal.payload(self.stream, number), dtype, shape, offset, strides)
+            made = from_payload(data, *place)
         return made if self.artifact is None else self.artifact.placed(made)
 
     def require_kept(self, kind: PayloadKind, what: str) -> None:

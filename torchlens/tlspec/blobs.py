@@ -355,7 +355,7 @@ class Blobs:
                     raise integrity_refused(self.path, f"{name} holds payloads and is not among its files")
                 self.opened[name] = open_file(folder, told[name], rows)
             if not lazy:
-                held = {key: self.read(row) for key, row in self.rows.items()}
+                held = {key: self.read(row).toreadonly() for key, row in self.rows.items()}
                 self.close()
                 self.held = held
         except BaseException:
@@ -363,7 +363,7 @@ class Blobs:
             raise
 
     def bytes(self, number: int, among: Counted = "payload") -> memoryview:
-        """The bytes of a payload, checked. They are the caller's own, or those that were read when it was loaded.
+        """The bytes of a payload, checked: the caller's own where they may be written to, else held for all who ask.
 
         Raises:
             JournalError: `payload_not_stored`, `payload_lost`, `payload_damaged`.
