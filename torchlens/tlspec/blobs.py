@@ -206,6 +206,7 @@ class Writing:
         text = json.dumps(self.header, separators=(",", ":")).encode().ljust(self.room)
         front = LENGTH.pack(self.room) + text
         write_all_at(self.file, front, 0)
+        begin_flush(self.file)
         row_of_file = StoredFile(
             path=self.path, nbytes=len(front) + self.nbytes, digest=xxhash.xxh3_128_hexdigest(front)
         )

@@ -14,6 +14,7 @@ import os
 import platform
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +86,7 @@ def write_artifact(view: View, path: str | os.PathLike[str], **options: Unpack[S
         saved = Saved(view, kept)
         written = blobs.write(staging.folder, saved.blobs(strict=strict))
         files = list(written.files)
+        # The disk is at the payloads meanwhile: to have the records made first would let it wait.
         for name, data in ((EVENTS, saved.events(written.body_index)), (RECORDS, saved.records())):
             with new_file(staging.folder / name) as file:
                 write_all_at(file, data, 0)
@@ -134,7 +136,7 @@ class Saved:
             projector = Projector(self.source)
             self.tables = Overlaid(whole, projector) if isinstance(whole, StoredTables) else projector.tables(head)
         self.rows: Final[list[Row]] = [row for run in self.source.rows(0, end_of_forward(source)) for row in run]
-        self.encoded: Final[list[EncodedTable]] = list(stored(self.tables, whole))
+        self.whole: Final = whole
         named = names_of(self.tables, enumerate(self.rows))
         self.payload_end: Final = 1 + max(named, default=-1)
         without = {"generator"} & kept.left_out  # a state that a call drew from is named all the same
@@ -187,6 +189,11 @@ class Saved:
             return None
 
     # -- files
+
+    @cached_property
+    def encoded(self) -> list[EncodedTable]:
+        """The tables that are stored. What of them nobody has read is made for it."""
+        return list(stored(self.tables, self.whole))
 
     def events(self, body_index: Sequence[StoredPayload]) -> bytes:
         payloads = [one for one in body_index if blobs.counted(one.kind) == "payload"]
