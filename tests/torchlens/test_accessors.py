@@ -19,7 +19,9 @@ from torchlens.quantities import Bytes, Duration
 from torchlens.reading import tabular
 from torchlens.reading.facade import RECORDS
 from torchlens.reading.fields import Field, Record
-from torchlens.reading.records import CallField, Op, PassField
+from torchlens.reading.records import Op
+from torchlens.reading.records.layers import PassField
+from torchlens.reading.records.modules import CallField
 
 COLLECTIONS = ("ops", "layers", "modules", "module_calls", "params", "buffers")
 

@@ -14,7 +14,7 @@ from projections.errors import over_events
 from torchlens.errors import AmbiguousReadError
 from torchlens.printable import amount
 from torchlens.reading.fields import Field, Record
-from torchlens.reading.records import Module, module_at
+from torchlens.reading.records.links import Module, module_at
 
 __all__ = ["Conditional", "ConditionalArm", "ConditionalPass"]
 

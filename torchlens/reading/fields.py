@@ -73,7 +73,7 @@ def public_names(kind: type) -> list[str]:
 
 INSIDE: Final = frozenset(
     (
-        *("about", "counted", "first_place", "live", "only_output", "read", "row", "table_name"),
+        *("about", "first_place", "live", "nth", "only_output", "read", "row", "table_name"),
         *("as_captured", "embedded", "quiet_grad", "told"),
     )
 )

@@ -15,9 +15,10 @@ import attrs
 
 from projections.errors import over_events
 from projections.source.sites import FRAME
+from torchlens.reading.fields import Record
 from torchlens.reading.view import View
 
-__all__ = ["FuncCallLocation", "innermost_own", "location_of", "place_in_model", "place_of_op"]
+__all__ = ["FuncCallLocation", "innermost_own", "location_of", "locations", "place_in_model", "place_of_op"]
 
 T = TypeVar("T")
 
@@ -118,6 +119,13 @@ class FuncCallLocation:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line_number} in {self.func_qualname}"
+
+
+def locations(record: Record) -> list[FuncCallLocation]:
+    """The frames on the way to a call and, last, the user's frame that asked for the capture; none for no call."""
+    frames = record.read("code_context")
+    caller = record.trace.tables.fact("called_from") if frames else None
+    return [location_of(record.trace, frame) for frame in (*frames, *(() if caller is None else (caller,)))]
 
 
 def location_of(trace: View, frame: tuple[Any, ...]) -> FuncCallLocation:
