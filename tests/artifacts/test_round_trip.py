@@ -14,7 +14,7 @@ import torchlens as tl
 from projections import CaptureTables
 from projections.stored.encoding import Encoder
 from torchlens.errors import TorchLensError
-from torchlens.tlspec.levels import Saving
+from torchlens.tlspec.asked import Saving
 
 
 class Model(nn.Module):

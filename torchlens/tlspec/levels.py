@@ -7,35 +7,17 @@ Rule   an option that is None is as the level has it; one that contradicts the l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import attrs
 
 from projections.stored.stripped import PAYLOAD_KINDS, PayloadKind
 from torchlens.errors import ConfigurationError
+from torchlens.tlspec.asked import USUAL, Saving
 
 Level: TypeAlias = Literal["portable", "audit", "runnable", "executable_with_callables"]
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
-
-
-class Saving(TypedDict, total=False):
-    """The options of a save, ``include_*`` in the order in which a manifest has them; see ``Trace.save``."""
-
-    level: str
-    include_outs: bool | None
-    include_activations: bool | None
-    include_grads: bool | None
-    include_saved_args: bool | None
-    include_rng_states: bool | None
-    include_source: bool | None
-    include_weights: bool | None
-    overwrite: bool
-    strict: bool
-
-
-USUAL: Final[Saving] = {"level": "portable", "overwrite": False, "strict": True}
-"""The options that are not None unless they are given."""
 
 OPTIONS: Final = tuple(name for name in Saving.__annotations__ if name not in USUAL)
 

@@ -38,7 +38,8 @@ from torchlens.reading.view import View, require_trace
 from torchlens.signatures import takes
 from torchlens.tlspec import blobs
 from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, packed_events
-from torchlens.tlspec.levels import USUAL, Kept, Saving, kept_at
+from torchlens.tlspec.asked import USUAL, Saving
+from torchlens.tlspec.levels import Kept, kept_at
 from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
 from torchlens.tlspec.staging import Staging, new_file

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from torchlens.reading.view import View
 from torchlens.signatures import takes
-from torchlens.tlspec.levels import USUAL, Saving
+from torchlens.tlspec.asked import USUAL, Saving
 
 __all__ = ["SaveVerb"]
 
