@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any, Final, Literal, TypeAlias
+from weakref import ref
 
 import torch
 import torch.utils.checkpoint
@@ -474,6 +475,18 @@ def versions_of(tensors: Sequence[Tensor]) -> list[int | None]:
             return [tensor._version for tensor in tensors]
         except RuntimeError:  # one of them keeps no count
             return list(map(version_of, tensors))
+
+
+def memories_of(tensors: Sequence[Tensor]) -> list[ref[Any] | None]:
+    """Weak references to the storages of tensors; None for one that has none, such as a sparse one.
+
+    One object for as long as the storage lives: an address would be used again.
+    """
+    with NoTorchFunction():
+        try:
+            return [ref(untyped_storage(tensor)) for tensor in tensors]
+        except RuntimeError:  # one of them has none
+            return [None if storage_or_none(tensor) is None else ref(untyped_storage(tensor)) for tensor in tensors]
 
 
 def storage_address(tensor: Tensor) -> int:

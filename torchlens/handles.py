@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torchlens import compat
 from torchlens.copying import copy_of, saved_copy
 from torchlens.errors import PayloadUnavailableError
+from torchlens.stood import Stood
 from torchlens.tensors import contiguous_bytes
 
 
@@ -25,7 +26,7 @@ def made_of(value: int) -> int:
     return -1 - value
 
 
-_latest: tuple[list[ref[nn.Module]], list[ref[Tensor]]] = ([], [])
+_latest: tuple[list[ref[nn.Module]], Stood, Stood] | None = None
 """The references of the latest capture: an object has one that all share, so the next capture of a model makes none."""
 
 
@@ -63,10 +64,10 @@ class Handles:
         "_functions",
         "_modules",
         "_nodes",
-        "_parameter_versions",
         "_parameters",
         "_pins",
         "_reserved",
+        "_stood_buffers",
     )
 
     def __init__(
@@ -83,27 +84,25 @@ class Handles:
         self._functions = functions
         self._copies = copies
         self._modules: list[ref[nn.Module]] = []
-        self._parameters: list[ref[Tensor]] = []
-        self._parameter_versions: list[int | None] = []
+        self._parameters = Stood(())
+        self._stood_buffers = Stood(())
         self._buffers: list[tuple[int, str]] = []
 
     def adopt(
-        self, modules: Iterable[nn.Module], parameters: Iterable[Tensor], buffers: Iterable[tuple[int, str]]
+        self, modules: Iterable[nn.Module], buffers: Iterable[tuple[int, str]], stood: tuple[Stood, Stood]
     ) -> None:
         """Remember the model as the capture leaves it.
 
         Args:
             modules: Its modules, by number; those that it does not register behind them.
-            parameters: Its parameters, likewise.
             buffers: Module number and attribute of each buffer.
+            stood: Its parameters, likewise by number, and its buffers, as the forward began with them.
         """
         global _latest  # one model's worth
         self._modules = list(map(ref, modules))
-        held = list(parameters)
-        self._parameters = list(map(ref, held))
-        self._parameter_versions = compat.versions_of(held)
+        self._parameters, self._stood_buffers = stood
         self._buffers = list(buffers)
-        _latest = self._modules, self._parameters
+        _latest = self._modules, *stood
 
     def module(self, number: int) -> nn.Module | None:
         """The module with this number; None once it is gone."""
@@ -111,12 +110,13 @@ class Handles:
 
     def parameter(self, number: int) -> Tensor | None:
         """The parameter with this number; None once it is gone."""
-        return self._parameters[number]() if number < len(self._parameters) else None
+        held = self._parameters.tensors
+        return held[number]() if number < len(held) else None
 
     @property
     def parameters(self) -> list[ref[Tensor]]:
         """The parameters, by number."""
-        return self._parameters
+        return self._parameters.tensors
 
     @property
     def copies(self) -> dict[int, Tensor]:
@@ -124,9 +124,16 @@ class Handles:
         return self._copies
 
     def is_as_captured(self, number: int) -> bool:
-        """Whether nothing has written to the parameter with this number since the capture, as torch counts writes."""
-        parameter = self.parameter(number)
-        return parameter is not None and compat.versions_of([parameter]) == [self._parameter_versions[number]]
+        """Whether the parameter with this number is as the forward began with it, as far as can be seen."""
+        return self._parameters.still(number) is not None
+
+    def buffer_as_captured(self, number: int) -> Tensor | None:
+        """The buffer with this number if it is as the forward began with it, as far as can be seen; None otherwise."""
+        return self._stood_buffers.still(number)
+
+    def is_buffer(self, number: int, tensor: Tensor) -> bool:
+        """Whether a tensor has the elements of the buffer with this number; True where that cannot be told."""
+        return self._stood_buffers.agrees(number, tensor)
 
     def buffer(self, number: int) -> Tensor | None:
         """What stands under the name of the buffer with this number now; None where its module is gone."""
@@ -220,5 +227,6 @@ class Handles:
         self._pins.clear()
         self._functions = {}
         self._copies.clear()
-        self._modules, self._parameters, self._buffers = [], [], []
+        self._modules, self._buffers = [], []
+        self._parameters, self._stood_buffers = Stood(()), Stood(())
         release(self._nodes)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
+import xxhash
 from torch import Tensor
 
 from torchlens import compat
@@ -141,6 +142,12 @@ def contiguous_bytes(tensor: Tensor) -> Any | None:
     if own:
         data.owner = tensor
     return data
+
+
+def digest_of(tensor: Tensor) -> str | None:
+    """XXH3-128 of a tensor's elements in the order of its axes; None where they are in no plain memory."""
+    data = contiguous_bytes(tensor)
+    return None if data is None else xxhash.xxh3_128_hexdigest(data)
 
 
 def dense_in_memory(tensor: Tensor) -> bool:

@@ -1452,6 +1452,11 @@ class Recorder:
         """The parameters that were met, by number."""
         return self._params
 
+    @property
+    def state_digests(self) -> tuple[Sequence[tuple[int, str | None]], Sequence[tuple[int, str | None]]]:
+        """Digests of parameters and of buffers as the forward began with them, by number, as far as they were taken."""
+        return (), ()
+
     def clear_numbers(self) -> None:
         """Take the numbers off tensors that outlive the capture, and undo the cycle that keeps this alive."""
         self.sites.close()

@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import torch
-import xxhash
 from torch import Tensor
 
 from journal.events import ConstantKept, ForwardWitnessed, ValueTaken, WrittenUnseen
@@ -32,7 +31,7 @@ from torchlens.capture.recorder import SHARES_OUTSIDE, Recorder
 from torchlens.capture.template import MAX_TEXT, PLAIN, children, encode, leaves, path_of, plain_key
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import WitnessRecorder
-from torchlens.tensors import contiguous_bytes
+from torchlens.tensors import digest_of
 from torchlens.undoing import undo
 
 Told = tuple[int, "str | None"]
@@ -66,12 +65,6 @@ TOLD_CLASSES: Final[dict[type, str]] = {OrderedDict: "collections.OrderedDict", 
 """Containers of the standard library that a template shows as a plain dict or list."""
 
 
-def digest_of(tensor: Tensor) -> str | None:
-    """XXH3-128 of a tensor's elements in the order of its axes; None where they are in no plain memory."""
-    data = contiguous_bytes(tensor)
-    return None if data is None else xxhash.xxh3_128_hexdigest(data)
-
-
 def memory_digest_of(tensor: Tensor) -> str | None:
     """XXH3-128 of all of a tensor's memory; as ``digest_of`` where it has none to look at."""
     memory = _memory_of(tensor)
@@ -102,6 +95,10 @@ class ReplayableRecorder(Recorder):
         self._stood: dict[str, bytes] = {}  # by device: the state of its generator after the last draw
         self._drawing: tuple[str, torch.Generator] | None = None  # what the running call draws from
         self._is_set = False  # whether the forward set such a state itself
+
+    @property
+    def state_digests(self) -> tuple[Sequence[Told], Sequence[Told]]:
+        return self._parameters, self._buffers
 
     # -- what Python takes
 

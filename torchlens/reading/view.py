@@ -59,7 +59,15 @@ class LiveTensors(Protocol):
         ...
 
     def is_as_captured(self, number: int) -> bool:
-        """Whether nothing has written to the parameter with this number since the capture, as torch counts writes."""
+        """Whether the parameter with this number is as the forward began with it, as far as can be seen."""
+        ...
+
+    def buffer_as_captured(self, number: int) -> Any:
+        """The buffer with this number if it is as the forward began with it, as far as can be seen; None otherwise."""
+        ...
+
+    def is_buffer(self, number: int, tensor: Any) -> bool:
+        """Whether a tensor has the elements of the buffer with this number; True where that cannot be told."""
         ...
 
     def buffer(self, number: int) -> Any:

@@ -36,7 +36,7 @@ from projections.structure.program import (
 )
 from torchlens import compat
 from torchlens.capture.functions import BUILTINS, generator_of
-from torchlens.capture.replayable import ADDRESSES, LENDING, digest_of, memory_digest_of
+from torchlens.capture.replayable import ADDRESSES, LENDING, memory_digest_of
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.errors import PathDivergenceError, TorchLensError, message_of
 from torchlens.reading.run_result import Divergence, Draws, PathFaithfulness
@@ -47,7 +47,7 @@ from torchlens.replay.restoring import Image, laid_out
 from torchlens.running.contract import is_same
 from torchlens.running.functions import ANSWERING, HANDING_OUT, function_of
 from torchlens.running.obstacles import place_of
-from torchlens.tensors import DTYPE_BY_WORD, has_plain_memory
+from torchlens.tensors import DTYPE_BY_WORD, digest_of, has_plain_memory
 
 __all__ = ["Call", "Execution", "Heard", "calls_of", "constants_of"]
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from projections.errors import over_events
 from projections.structure.program import BufferRead, Program
 from torchlens import compat
-from torchlens.capture.replayable import digest_of
 from torchlens.errors import (
     CaptureOutcomeError,
     ConfigurationError,
@@ -32,6 +31,7 @@ from torchlens.running.executing import Call, Execution, Heard, calls_of
 from torchlens.running.obstacles import found_in, program_for, refusal
 from torchlens.running.retelling import Retelling
 from torchlens.running.state import State, bound_state, sources_of, state_of
+from torchlens.tensors import digest_of
 
 __all__ = ["load_state_dict", "readiness", "require_runnable", "run"]
 

@@ -66,20 +66,24 @@ def buffer(view: View, number: int, row: Row) -> Any:
     if held is not None and row.address in held:
         return held[row.address]
     buffers, ops = view.table("buffers"), view.table("ops")
+    by_forward = buffers.value("is_overwritten", number)  # kernels write past torch's count
+    live = None if view.handles is None or by_forward else view.handles.buffer_as_captured(number)
+    if live is not None:
+        return live
     versions = buffers.value("version_rows", number)
     if versions and ops.value("has_saved_activation", versions[0]) and is_first(view, versions[0]):
-        return view.activation(versions[0])
-    live = None if view.handles is None else view.handles.buffer(number)
-    if live is None:
+        kept = view.activation(versions[0])
+        if view.handles is None or view.handles.is_buffer(number, kept):
+            return kept
+    elif view.handles is None or view.handles.buffer(number) is None:
         raise unavailable(f"buffer {row.address!r}")
-    if buffers.value("is_overwritten", number):
-        raise PayloadUnavailableError(
-            code="buffer_changed",
-            problem=f"the forward wrote buffer {row.address!r}, and what it held before was not kept",
-            remedy="capture with save= that keeps buffers, or put the model in eval mode",
-            address=row.address,
-        )
-    return live
+    raise PayloadUnavailableError(
+        code="buffer_changed",
+        problem=f"buffer {row.address!r} was written {'by the forward' if by_forward else 'since the capture'}, and "
+        "what it held before was not kept",
+        remedy="capture with save= that keeps buffers, or put the model in eval mode; save before the model changes",
+        address=row.address,
+    )
 
 
 def is_first(view: View, row: int) -> bool:

@@ -75,6 +75,7 @@ from torchlens.handles import Handles
 from torchlens.options import CaptureOptions, SaveOptions
 from torchlens.reading.facade import MISSING, Trace
 from torchlens.reading.records import Op
+from torchlens.stood import Stood
 from torchlens.tracing.left import Why, class_of, problem_of
 from torchlens.tracing.request import Request
 from torchlens.tracing.requested import unmatched
@@ -232,6 +233,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
         recorder.most_nodes = sys.maxsize  # asked for explicitly: every node is looked at
     handles = Handles(keeper.pins, recorder.nodes, keeper.reserved, recorder.functions, copies.held)
     captured = Captured(writer.stream, handles)
+    stood = Stood(described.parameters), Stood(described.buffers)
     of_inputs = 0
     _tell_source(recorder, described, request)
     checkpoints = Checkpoints(recorder)
@@ -280,7 +282,9 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
                 writer.append(ForwardInterrupted(exception=path_of(type(error))))
                 raise
             checkpoints.tell_end()
-            handles.adopt(watched.modules, recorder.parameters, described.buffer_names)
+            stood[0].add(recorder.parameters[len(described.parameters) :])
+            stood[0].digests, stood[1].digests = map(dict, recorder.state_digests)
+            handles.adopt(watched.modules, described.buffer_names, stood)
             if options.optimizer is not None:
                 recorder.note(_stepped(options.optimizer, recorder.parameters))
     captured.stopped = plan.stopping is not None
