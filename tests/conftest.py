@@ -9,13 +9,22 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from journal import Journal, LmdbJournal, MemoryJournal
+from tests.work import set_aside
 
-# A law may use one journal for all its examples: each takes a stream of its own.
+# A law may use one journal for all its examples: each takes a stream of its own. How long an example takes to draw or
+# to run says how fast the machine is, and is no reason to fail.
 settings.register_profile(
-    "project", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    "project",
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("project"), max_examples=500)
 settings.load_profile("project")
+
+
+def pytest_collection_finish() -> None:
+    set_aside()
 
 
 @pytest.fixture(params=["memory", "lmdb"])

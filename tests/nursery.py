@@ -18,7 +18,7 @@ from pathlib import Path
 
 import attrs
 
-from tests.programs import surroundings
+from tests.programs import PATIENCE, surroundings
 
 
 @attrs.frozen
@@ -148,7 +148,7 @@ class Child:
 
     def wait_for(self, *words: str, after: int = 0) -> int:
         """Wait until one of these was said, as the ``after``-th thing or later; how many things were said by then."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             said = self.said()
             if any(one.word in words for one in said[after:]):

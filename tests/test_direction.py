@@ -7,6 +7,7 @@ Read from the sources, not from what happens to be loaded: an import inside a fu
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -75,7 +76,10 @@ def imports(path: Path, modules: dict[str, Path]) -> set[str]:
     return found
 
 
-GRAPH = {name: imports(path, MODULES) for name, path in MODULES.items()}
+@functools.cache
+def graph() -> dict[str, set[str]]:
+    """What each of our modules imports."""
+    return {name: imports(path, MODULES) for name, path in MODULES.items()}
 
 
 def reached(starts: set[str]) -> set[str]:
@@ -84,10 +88,10 @@ def reached(starts: set[str]) -> set[str]:
     waiting = list(starts)
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in GRAPH:
+        if name in seen or name not in graph():
             continue
         seen.add(name)
-        waiting.extend(GRAPH[name])
+        waiting.extend(graph()[name])
     return seen
 
 
@@ -109,19 +113,19 @@ def test_the_three_packages_are_there() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_no_import_points_up(name: str) -> None:
-    tops = {target.split(".")[0] for target in GRAPH[name]}
+    tops = {target.split(".")[0] for target in graph()[name]}
     assert not tops & FORBIDDEN[name.split(".")[0]]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_import_of_ours_names_something_there(name: str) -> None:
-    ours = {target for target in GRAPH[name] if target.split(".")[0] in PACKAGES}
+    ours = {target for target in graph()[name] if target.split(".")[0] in PACKAGES}
     assert ours <= set(MODULES)
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     try:
-        TopologicalSorter({name: targets & set(MODULES) for name, targets in GRAPH.items()}).prepare()
+        TopologicalSorter({name: targets & set(MODULES) for name, targets in graph().items()}).prepare()
     except CycleError as exc:
         pytest.fail(" -> ".join(exc.args[1]))
 
@@ -145,7 +149,7 @@ def folders_of(arrows: set[tuple[str, str]]) -> dict[str, set[str]]:
 
 def test_the_folders_of_the_read_side_do_not_know_each_other_in_a_circle() -> None:
     arrows = {
-        (name, target) for name in MODULES if is_read_side(name) for target in GRAPH[name] if is_read_side(target)
+        (name, target) for name in MODULES if is_read_side(name) for target in graph()[name] if is_read_side(target)
     }
     back = {(name, target) for name, target in arrows if is_in(target, (FACADE_ASKS.get(name, ""),))}
     assert {name for name, _ in back} == FACADE_ASKS.keys()
@@ -154,7 +158,7 @@ def test_the_folders_of_the_read_side_do_not_know_each_other_in_a_circle() -> No
 
 def test_the_folders_of_projections_do_not_know_each_other_in_a_circle() -> None:
     inner = {name for name in MODULES if name.startswith("projections.")}
-    arrows = {(name, target) for name in inner for target in GRAPH[name] if target in inner}
+    arrows = {(name, target) for name in inner for target in graph()[name] if target in inner}
     folders = folders_of(arrows)
     assert folders["records"] >= {"autograd", "columnar", "folds", "formulas", "source", "structure"}
     require_one_way(folders)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 import re
 import traceback
@@ -75,6 +76,7 @@ def default_codes(function: ast.FunctionDef) -> Iterator[str]:
             yield from texts(value)
 
 
+@functools.cache
 def raised() -> list[Raised]:
     trees = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text())
@@ -105,20 +107,19 @@ def raised() -> list[Raised]:
     return found
 
 
-RAISED = raised()
 ROWS = [match.groupdict() for match in ROW.finditer(PAGE)]
 
 
 def test_the_sources_are_read() -> None:
-    assert {"journal_not_found", "multipass_bare_label_ambiguous", "op_lookup_not_found"} <= {r.code for r in RAISED}
+    assert {"journal_not_found", "multipass_bare_label_ambiguous", "op_lookup_not_found"} <= {r.code for r in raised()}
 
 
 def test_the_table_holds_exactly_the_codes_that_are_raised() -> None:
-    assert sorted({place.code for place in RAISED}) == sorted(CODES), "torchlens/codes.py lists them"
+    assert sorted({place.code for place in raised()}) == sorted(CODES), "torchlens/codes.py lists them"
 
 
 def test_every_code_has_one_class() -> None:
-    wrong = [place for place in RAISED if place.cls is not None and CODES.get(place.code) != place.cls]
+    wrong = [place for place in raised() if place.cls is not None and CODES.get(place.code) != place.cls]
     assert wrong == []
 
 

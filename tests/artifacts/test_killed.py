@@ -15,6 +15,7 @@ import pytest
 
 from tests.artifacts.savers import save_version, version_at
 from tests.nursery import Job, Nursery
+from tests.programs import PATIENCE
 from torchlens.errors import ArtifactError
 from torchlens.tlspec.staging import sweep
 
@@ -86,9 +87,11 @@ def test_savers_and_readers_of_one_path_see_whole_artifacts(nursery: Nursery, tm
             mine = Job(one.path, f"{one.said}.{one.seed}", one.program, one.durability, one.sync, one.seed)
             children.append(nursery.start(mine))
         children[0].wait_for("saved")
-        until = time.monotonic() + chance.uniform(0.05, 0.25)
-        while time.monotonic() < until:
-            versions.add(version_at(path))
+        until, seen = time.monotonic() + chance.uniform(0.05, 0.25), set[int]()
+        while time.monotonic() < until or len(seen) < 2:
+            seen.add(version_at(path))
+            assert time.monotonic() < until + PATIENCE
+        versions |= seen
         for child in children:
             child.kill()
         told = [said.numbers[0] for child in children for said in child.said() if said.word == "saving"]

@@ -31,6 +31,7 @@ from tests.backward.observing import (
     require_fired_once,
     same,
 )
+from torchlens.backward import engine
 from torchlens.errors import BackwardRefused, ConfigurationError, RunCapabilityUnavailableError, TraceCleanedUpError
 
 
@@ -42,9 +43,6 @@ def small() -> nn.Module:
 def traced(model: nn.Module | None = None, x: Tensor | None = None, **options: object) -> tl.Trace:
     given = torch.linspace(-1, 1, 8).reshape(2, 4) if x is None else x
     return tl.trace(model or small(), given, capture=tl.CaptureOptions(**options))  # type: ignore[arg-type]
-
-
-ENGINE = torch.autograd.graph._engine_run_backward
 
 
 # -- the example
@@ -308,17 +306,19 @@ def test_a_disarmed_trace_hears_of_nothing_and_refuses() -> None:
 # -- what torch does stays as it is
 
 
-def test_torch_has_its_function_back_when_the_last_trace_is_gone() -> None:
-    gc.collect()  # what other tests dropped and still hung together
+def test_torch_has_its_function_back_when_the_last_trace_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_armed", "_replaced"):  # as if no other test had left a trace
+        monkeypatch.setattr(engine, name, [])
+    before = torch.autograd.graph._engine_run_backward
     first, second = traced(), traced()
-    assert torch.autograd._engine_run_backward is not ENGINE  # type: ignore[attr-defined]
-    assert torch.autograd.graph._engine_run_backward is not ENGINE
+    assert torch.autograd._engine_run_backward is not before  # type: ignore[attr-defined]
+    assert torch.autograd.graph._engine_run_backward is not before
     first.cleanup()
-    assert torch.autograd.graph._engine_run_backward is not ENGINE
+    assert torch.autograd.graph._engine_run_backward is not before
     del second  # without a cleanup
     gc.collect()
-    assert torch.autograd.graph._engine_run_backward is ENGINE
-    assert torch.autograd._engine_run_backward is ENGINE  # type: ignore[attr-defined]
+    assert torch.autograd.graph._engine_run_backward is before
+    assert torch.autograd._engine_run_backward is before  # type: ignore[attr-defined]
 
 
 def test_gradients_of_parameters_are_bit_for_bit_those_of_a_bare_backward() -> None:

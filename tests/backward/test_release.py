@@ -19,6 +19,7 @@ from journal import JournalError
 from journal.events import NodeFired, NodesFound, PassFinalized, PassOpened
 from tests import programs
 from tests.backward.observing import events_of, require_closed_in_order
+from tests.work import set_aside
 from torchlens.backward.hooks import Tape
 from torchlens.backward.triggers import Backwards
 from torchlens.errors import BackwardRefused
@@ -138,6 +139,7 @@ def test_a_training_loop_stays_as_large_as_it_is(options: tl.CaptureOptions) -> 
         after = held_memory()
     finally:
         tracemalloc.stop()
+        set_aside()  # again, after ``held_memory``
     assert [held() for held in Marked.nodes] == [None] * 500
     # A step makes hundreds of kilobytes. What may grow: this test's list, and tables of weak references now and then.
     assert after - before < 450 * 500

@@ -29,6 +29,7 @@ from journal.events import CaptureRequested, CaptureSettled, ForwardRaised, Pass
 from journal.lifecycle import state_after
 from tests.disk import no_file_longer_than
 from tests.journal.small import branch, code_of
+from tests.programs import PATIENCE
 from tests.strategies import branched, capture_streams, opened, payload_bytes, payloads_named
 
 
@@ -396,10 +397,10 @@ def test_following_a_capture_goes_on_through_a_backward_pass_and_ends_behind_it(
     """While the journal is written on: a pass that is open is waited for, one that is finalized is not."""
     stream = write_in_parts(any_journal, SETTLED, set())
     other = any_journal.open_stream(opened())  # somebody writes
-    assert len(list(follow(any_journal, stream, timeout=60))) == 4
+    assert len(list(follow(any_journal, stream, timeout=PATIENCE))) == 4
     writer = any_journal.continue_stream(stream)
     writer.append(branch(1))
-    followed = follow(any_journal, stream, timeout=60)
+    followed = follow(any_journal, stream, timeout=PATIENCE)
     got = [next(followed) for _ in range(5)]
     later = threading.Timer(0.3, lambda: writer.append(PassFinalized(pass_number=0)))
     later.start()

@@ -28,7 +28,7 @@ from journal.stream_writer import Writer
 from journal.wire import Chunk
 from tests.disk import no_file_longer_than
 from tests.journal.small import branch, code_of, entries, hashes, put
-from tests.programs import run
+from tests.programs import PATIENCE, run
 from tests.strategies import opened, payload_bytes
 
 
@@ -292,7 +292,7 @@ def test_batch_commits_by_number_by_bytes_and_by_time(path: Path, monkeypatch: p
     writer.flush()
     assert committed(one) == writer.next_at()
     writer.pending.append(branch(2).row(0))
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while committed(one) < writer.next_at() and time.monotonic() < end:
         time.sleep(0.05)
     assert committed(one) == writer.next_at() == COMMIT_ROWS + 3
@@ -312,7 +312,7 @@ def test_a_journal_that_cannot_be_flushed_keeps_no_other_from_it(
         raise OverflowError
 
     monkeypatch.setattr(failing.environment, "flush_waiting", fail)
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while len(failures) < 3 and time.monotonic() < end:
         time.sleep(0.01)
     fill(writer, 3)
@@ -690,7 +690,7 @@ def test_a_forked_child_waits_for_no_lock_that_a_thread_of_the_parent_held(path:
         threading.Thread(target=hold, daemon=True).start()
         held.wait()
         if os.fork() == 0:
-            signal.alarm(20)
+            signal.alarm(300)
             for act in (lambda: next(rows), writer.reserve, writer.next_at, lambda: writer.keep(b"")):
                 try:
                     act()
@@ -725,7 +725,7 @@ def test_a_child_that_outlives_a_killed_parent_does_not_hold_the_lease(path: Pat
                 os.read(ending, 1)
                 os._exit(0)
             os.close(staying)
-            time.sleep(60)
+            time.sleep(600)
         os.read(reading, 1)
         os.kill(parent, signal.SIGKILL)
         os.waitpid(parent, 0)
@@ -869,7 +869,7 @@ def test_a_user_that_is_dropped_lets_go(path: Path) -> None:
     assert str(path) in OPEN
     del one
     gc.collect()
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while str(path) in OPEN and time.monotonic() < end:
         time.sleep(0.05)
     assert str(path) not in OPEN
@@ -908,7 +908,7 @@ def test_a_stream_that_could_not_be_closed_is_closed_when_there_is_room(path: Pa
         for number in range(5000):
             writer.pending.append(branch(number).row(0))
         assert code_of(writer.close) == "journal_write_failed"
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while not writer.closed and time.monotonic() < end:
         time.sleep(0.05)
     assert writer.closed

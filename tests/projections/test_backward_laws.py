@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import re
-import time
 from typing import Any, Final
 
 import pytest
@@ -36,6 +35,7 @@ from tests.projections.making_backward import FIRE_NS, LIKE, Node, Passes, grad_
 from tests.projections.test_invariants import everything
 from tests.projections.test_laws import tables_of
 from tests.strategies import capture_streams
+from tests.work import seconds
 
 differentiated = capture_streams(endings=("returned",)).filter(
     lambda events: any(isinstance(event, PassOpened) for event in events)
@@ -576,11 +576,12 @@ def test_names_of_classes_that_labels_would_repeat_without_end_are_refused() -> 
 
 
 def seconds_for(passes: Passes, *columns: str) -> float:
-    begun = time.perf_counter()
-    tables = passes.tables()
-    for column in columns:
-        assert len(list(tables.grad_fns.column(column))) == len(tables.grad_fns)
-    return time.perf_counter() - begun
+    def read() -> None:
+        tables = passes.tables()
+        for column in columns:
+            assert len(list(tables.grad_fns.column(column))) == len(tables.grad_fns)
+
+    return seconds(read)
 
 
 LINEAR: Final = (

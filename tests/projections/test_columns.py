@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from projections import Projector
 from projections.columnar.arguments import argument_paths, holes, step_into, text_of
 from projections.structure.details import item_bytes
 from tests.projections.making import DURATION_NS, Made, cell, cells
+from tests.work import seconds
 
 
 @pytest.mark.parametrize(
@@ -256,14 +256,13 @@ def looped(count: int) -> Made:
 
 def seconds_to_fold(count: int) -> float:
     source = looped(count).source()
-    best = 1e9
-    for _ in range(3):
-        start = time.process_time()
+
+    def fold() -> None:
         tables = Projector(source).tables()
         list(tables.ops.column("label"))
         tables.ops.column("child_rows")
-        best = min(best, time.process_time() - start)
-    return best
+
+    return min(seconds(fold) for _ in range(3))
 
 
 @pytest.mark.slow

@@ -12,12 +12,10 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Final
 
 import pyte
 
-PATIENCE: Final = 60.0
-"""Seconds that are waited for a screen that is expected: the machine may be busy."""
+from tests.programs import PATIENCE
 
 
 class Terminal:

@@ -277,7 +277,7 @@ def test_repeated_captures_do_not_grow_memory() -> None:
             tl.trace(model, x).cleanup()
         gc.collect()
         counts.append((len(gc.get_objects()), sum(type(o) is Tensor for o in gc.get_objects())))
-    assert counts[-1][1] == counts[1][1]
+    assert counts[-1][1] <= counts[1][1]
     assert counts[-1][0] <= counts[1][0] + 50
 
 

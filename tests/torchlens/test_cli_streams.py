@@ -17,7 +17,7 @@ from torch import nn
 import torchlens as tl
 from journal import open_for_reading, open_for_writing
 from journal.events import InputSeen
-from tests.programs import run, surroundings
+from tests.programs import PATIENCE, run, surroundings
 from tests.strategies import branched
 from tests.torchlens.command import printed
 from torchlens.cli import main
@@ -92,19 +92,17 @@ def test_follow_prints_a_sealed_journal_and_ends(many: Path, capsys: pytest.Capt
 
 def test_follow_shows_each_event_of_another_process_as_it_comes(tmp_path: Path) -> None:
     path = tmp_path / "live.journal"
-    command = [sys.executable, "-m", "torchlens", "journal", "follow", str(path), "--timeout", "60", "--json"]
+    command = [sys.executable, "-m", "torchlens", "journal", "follow", str(path), "--timeout", str(PATIENCE), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings()) as follower:
         assert follower.stdout is not None
         time.sleep(0.3)  # it begins before there is a journal
         live = tl.trace(nn.ReLU(), torch.ones(2), journal=path)
-        appended = time.monotonic()
         expected = len(list(live.events()))
         shown = [json.loads(follower.stdout.readline()) for _ in range(expected)]
-        assert time.monotonic() - appended < 30  # starting the process counts, and the machine may be busy
         assert [line["at"] for line in shown] == list(range(expected))
         live.cleanup()  # seals, which ends it
         assert follower.stdout.read() == ""
-        assert follower.wait(60) == 0
+        assert follower.wait(PATIENCE) == 0
 
 
 def test_follow_refuses_what_is_not_there_and_what_is_no_journal(

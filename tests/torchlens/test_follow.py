@@ -17,15 +17,12 @@ import torchlens as tl
 from journal import JournalError, Stamped, StreamId, open_for_reading, open_for_writing
 from journal.events import BranchTaken, CaptureSettled
 from journal.following import follow
-from tests.programs import started
+from tests.programs import PATIENCE, started
 from tests.strategies import opened
 from torchlens.journals.journal_view import open_journal
 
 SOON = 1.0
 """Seconds within which an event is to arrive."""
-
-PATIENCE = 60
-"""Seconds after which a test has failed, on a machine that is busy."""
 
 WRITER = """
 import sys, time

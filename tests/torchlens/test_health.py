@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import torchlens as tl
-from tests.programs import surroundings
+from tests.programs import PATIENCE, surroundings
 from torchlens.capture.wrap import wrappers
 from torchlens.errors import ConfigurationError
 from torchlens.measuring import nonfinite_in
@@ -536,7 +536,7 @@ assert torch.equal(compiled(x), model(x) * 2)
 
 @pytest.mark.parametrize("verify", [False, True])
 def test_compiling_works_after_a_capture_in_which_torch_loaded_its_compiler(verify: bool) -> None:
-    run([sys.executable, "-c", PROGRAM.format(verify=verify)], env=surroundings(), check=True, timeout=120)
+    run([sys.executable, "-c", PROGRAM.format(verify=verify)], env=surroundings(), check=True, timeout=PATIENCE)
 
 
 # -- threads --------------------------------------------------------------------------------------------
@@ -637,7 +637,7 @@ def test_calls_of_a_thread_that_works_beside_the_forward_are_told_and_change_no_
 
     def forward(model: Calls, x: Tensor) -> Tensor:
         asked.set()
-        assert called.wait(60)
+        assert called.wait(PATIENCE)
         return torch.relu(x)
 
     beside = threading.Thread(target=work, name="loader")

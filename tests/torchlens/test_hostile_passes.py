@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +35,7 @@ from journal.events import (
 from projections.records.saved import ASKED
 from tests.hostile import read_journal, read_records, write
 from tests.torchlens.test_hostile_reading import PLAIN, begun, op, parameter, rows_of
+from tests.work import at_most, seconds
 
 LIKE: Final = ((2,), "float32", "cpu")
 FAR: Final = 1 << 40
@@ -44,9 +44,8 @@ TEXT: Final = "\x1b[31mred\x1b[0m\n\u202eback" + "x" * 5000
 
 @pytest.fixture(autouse=True)
 def soon() -> Iterator[None]:
-    begun_at = time.monotonic()
-    yield
-    assert time.monotonic() - begun_at < 60
+    with at_most(60):
+        yield
 
 
 def capture() -> list[Event]:
@@ -309,11 +308,6 @@ GROWING: dict[str, Callable[[int], list[Event]]] = {
 
 @pytest.mark.parametrize("what", GROWING)
 def test_twice_the_pass_takes_about_twice_the_time(tmp_path: Path, what: str) -> None:
-    def seconds(many: int) -> float:
-        path = write(tmp_path / f"{many}-{time.monotonic_ns()}", rows_of(GROWING[what](many)), [bytes(8)])
-        begun_at = time.process_time()
-        read_records(path, fields=False)
-        return time.process_time() - begun_at
-
-    small_one = min(seconds(400) for _ in range(2))
-    assert seconds(1600) < 10 * small_one + 0.5  # the square would be 16
+    few, many = (write(tmp_path / str(so), rows_of(GROWING[what](so)), [bytes(8)]) for so in (400, 1600))
+    once = min(seconds(lambda: read_records(few, fields=False)) for _ in range(2))
+    assert seconds(lambda: read_records(many, fields=False)) < 10 * once + 0.5  # the square would be 16

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from tests.programs import PATIENCE
 from torchlens import turns
 from torchlens.capture import model as instrumented
 from torchlens.capture.wrap import Wrappers, wrappers
@@ -468,7 +469,7 @@ def test_work_that_outlives_the_capture_that_gave_it_waits_for_its_turn_as_any_o
     begun, go_on = threading.Event(), threading.Event()
 
     def late() -> tl.Trace:
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
         go_on.set()
         return small()
 
@@ -476,7 +477,7 @@ def test_work_that_outlives_the_capture_that_gave_it_waits_for_its_turn_as_any_o
         pool.submit(int).result()
         given: list[Any] = []
         blocked = threading.Event()
-        pool.submit(blocked.wait, 30)
+        pool.submit(blocked.wait, PATIENCE)
 
         def gives(x: Tensor) -> Tensor:
             given.append(pool.submit(late))
@@ -485,12 +486,12 @@ def test_work_that_outlives_the_capture_that_gave_it_waits_for_its_turn_as_any_o
         def other(x: Tensor) -> Tensor:
             blocked.set()
             begun.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE)
             return torch.relu(x)
 
         tl.trace(gives, torch.ones(2))
         assert tl.trace(other, torch.ones(2)).status == "complete"
-        assert given[0].result(30).num_ops == 3
+        assert given[0].result(PATIENCE).num_ops == 3
 
 
 def test_a_long_wait_for_another_capture_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -511,13 +512,13 @@ def test_a_long_wait_for_another_capture_is_told(monkeypatch: pytest.MonkeyPatch
 
     def model(x: Tensor) -> Tensor:
         asked.put(small)
-        answer = answers.get(timeout=30)
+        answer = answers.get(timeout=PATIENCE)
         assert answer.code == "capture_waits"
         assert answer.fields["owner"] == threading.current_thread().name
         return torch.relu(x)
 
     assert tl.trace(model, torch.ones(2)).status == "complete"
-    thread.join(30)
+    thread.join(PATIENCE)
 
 
 def test_a_capture_in_another_thread_is_waited_for() -> None:
@@ -525,7 +526,7 @@ def test_a_capture_in_another_thread_is_waited_for() -> None:
     found: list[Any] = []
 
     def other() -> None:
-        begun.wait(30)
+        begun.wait(PATIENCE)
         waits.set()
         found.append(small())
 
@@ -535,13 +536,13 @@ def test_a_capture_in_another_thread_is_waited_for() -> None:
 
     def model(x: Tensor) -> Tensor:
         begun.set()
-        waits.wait(30)
+        waits.wait(PATIENCE)
         go_on.wait(0.05)
         assert not found
         return torch.relu(x)
 
     assert tl.trace(model, torch.ones(2)).status == "complete"
-    thread.join(30)
+    thread.join(PATIENCE)
     assert found[0].num_ops == 3
 
 

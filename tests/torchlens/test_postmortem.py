@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal.events import FunctionSeen, OpExecuted, OpLeft, OpRaised, OpStarted
 from tests.nursery import Job, Nursery
-from tests.programs import ROOT, run
+from tests.programs import PATIENCE, ROOT, run
 from tests.torchlens.models import Double
 from torchlens.capture import wrap
 from torchlens.cli import main
@@ -138,7 +138,7 @@ def test_a_process_killed_in_a_long_kernel_names_it(
 
 def seen_in(path: Path, function: str) -> Postmortem:
     """What is told as soon as the writer is in a call of this function."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         try:
             found = tl.postmortem(path)
@@ -205,7 +205,7 @@ def test_without_announcements_the_last_op_is_told_and_that_the_next_is_not_know
 ) -> None:
     path = tmp_path / "run.journal"
     child = nursery.start(job_of(path, "long_kernel", "batch"))
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:  # until a batch was committed
         try:
             if tl.postmortem(path).last_op is not None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,10 @@ from journal.events import BranchTaken, CaptureSettled, OpExecuted, StreamId
 from journal.lmdb_layout import ONE
 from projections import Projector
 from tests.journal.small import entries, put
-from tests.programs import started
+from tests.programs import PATIENCE, started
 from tests.strategies import branched, opened
 from torchlens.journals.journal_view import open_journal
 from torchlens.reading.facade import Trace
-
-PATIENCE = 60
-"""Seconds after which a test has failed, on a machine that is busy."""
 
 WRITER = """
 import sys, time
@@ -36,6 +34,7 @@ path, count, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 one = open_for_writing(path, durability="event")
 writer = one.open_stream(opened())
 print("begun", flush=True)
+sys.stdin.readline()
 for number in range(count):
     writer.append(BranchTaken(value=number, result=number == 30, site=0, call=0))
     time.sleep(pause)
@@ -89,13 +88,15 @@ def test_a_match_that_is_yet_to_be_written_is_waited_for(tmp_path: Path) -> None
     with started(WRITER, tmp_path / "j", 60, 0.02) as writer:
         said(writer, "begun")
         with tl.time_travel(tmp_path / "j") as cursor:
-            assert cursor.num_events < 30
+            assert cursor.num_events == 1
+            goes_on(writer)
             cursor.next(lambda event, then: getattr(event.event, "result", False), timeout=PATIENCE)
             assert cursor.position == 32
             assert isinstance(cursor.event.event, BranchTaken)  # type: ignore[union-attr]  # it stands on one
             before = cursor.position
-            seen = [event.at for event in cursor.follow(timeout=2)]
+            seen = [event.at for event in islice(cursor.follow(timeout=PATIENCE), 61 - before)]
             assert seen == list(range(before, 61))
+            assert list(cursor.follow(timeout=0.1)) == []
             assert cursor.position == cursor.num_events == 61
             begun = time.monotonic()
             with pytest.raises(KeyError):
@@ -127,6 +128,7 @@ def test_a_cursor_goes_through_a_backward_while_the_process_that_runs_it_goes_on
 def test_waiting_ends_when_the_writer_is_killed(tmp_path: Path) -> None:
     with started(WRITER, tmp_path / "j", 5, 0) as writer:
         said(writer, "begun")
+        goes_on(writer)
         said(writer, "appended")
         with tl.time_travel(tmp_path / "j") as cursor:
             killing = threading.Timer(0.3, os.kill, (writer.pid, signal.SIGKILL))
