@@ -48,9 +48,12 @@ class Teller:
 
 
 def serve() -> None:
-    """A job a line: the number of the process it runs in. A number a line: how that process ended."""
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    """A job a line: the number of the process it runs in. A number a line: how that process ended.
+
+    What every job of a module would do first, its ``prepare`` does once for all.
+    """
+    for module in map(importlib.import_module, sys.argv[1:]):
+        getattr(module, "prepare", lambda: None)()
     for line in sys.stdin:
         asked = json.loads(line)
         if isinstance(asked, int):

@@ -134,15 +134,15 @@ def test_a_training_loop_stays_as_large_as_it_is(options: tl.CaptureOptions) -> 
         for _ in range(20):
             step()
         before = held_memory()
-        for _ in range(450):
+        for _ in range(200):
             step()
         after = held_memory()
     finally:
         tracemalloc.stop()
         set_aside()  # again, after ``held_memory``
-    assert [held() for held in Marked.nodes] == [None] * 500
+    assert [held() for held in Marked.nodes] == [None] * 250
     # A step makes hundreds of kilobytes. What may grow: this test's list, and tables of weak references now and then.
-    assert after - before < 450 * 500
+    assert after - before < 200 * 500
 
 
 LONG = """
@@ -179,9 +179,8 @@ LONG = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["asked", "plain"])
-def test_a_graph_of_two_hundred_thousand_nodes_is_walked_told_and_freed(way: str) -> None:
-    assert programs.run(LONG, 200_000, way).stdout == "freed\n"
+def test_a_graph_of_sixty_thousand_nodes_is_walked_told_and_freed() -> None:
+    assert programs.run(LONG, 60_000, "asked").stdout == "freed\n"
 
 
 def test_a_deep_graph_that_nobody_asked_to_be_walked_is_cut_and_freed() -> None:
@@ -189,35 +188,35 @@ def test_a_deep_graph_that_nobody_asked_to_be_walked_is_cut_and_freed() -> None:
 
 
 OUTLIVING = """
-    import sys, torch, torchlens as tl
+    import torch, torchlens as tl
     from torchlens.backward import deep
 
     model = torch.nn.Linear(2, 2)
-    trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
-    loss = trace.output.sum() if sys.argv[1] != "refused" else torch.ones(1, requires_grad=True).sum()
-    for _ in range(60_000):
-        loss = loss * 1.0
-    try:
-        trace.backward(loss)
-    except tl.TorchLensError as refusal:
-        assert refusal.code == "loss_not_connected"
-    if sys.argv[1] == "dropped":
-        del trace
-    else:
-        trace.cleanup()
-    assert len(deep._held) == 1
-    del loss
-    assert len(deep._held) == 1  # not as the tensor goes
-    again = tl.trace(model, torch.ones(1, 2))
-    assert not deep._held
-    again.cleanup()
-    print("freed")
+    for way in ("cleaned up", "dropped", "refused"):
+        trace = tl.trace(model, torch.ones(1, 2), capture=tl.CaptureOptions(save_grads=True))
+        loss = trace.output.sum() if way != "refused" else torch.ones(1, requires_grad=True).sum()
+        for _ in range(60_000):
+            loss = loss * 1.0
+        try:
+            trace.backward(loss)
+        except tl.TorchLensError as refusal:
+            assert refusal.code == "loss_not_connected"
+        if way == "dropped":
+            del trace
+        else:
+            trace.cleanup()
+        assert len(deep._held) == 1
+        del loss
+        assert len(deep._held) == 1  # not as the tensor goes
+        again = tl.trace(model, torch.ones(1, 2))
+        assert not deep._held
+        again.cleanup()
+        print(way, flush=True)
 """
 
 
-@pytest.mark.parametrize("way", ["cleaned up", "dropped", "refused"])
-def test_a_deep_loss_that_outlives_its_trace_is_freed_without_a_crash(way: str) -> None:
-    assert programs.run(OUTLIVING, way).stdout == "freed\n"
+def test_a_deep_loss_that_outlives_its_trace_is_freed_without_a_crash() -> None:
+    assert programs.run(OUTLIVING).stdout == "cleaned up\ndropped\nrefused\n"
 
 
 # -- when the journal cannot take what there is to say

@@ -33,6 +33,12 @@ class Small(nn.Module):
         return torch.dropout(out, 0.5, True)
 
 
+def prepare() -> None:
+    """The first capture of a process looks at all of torch."""
+    torch.set_num_threads(1)
+    tl.trace(nn.Tanh(), torch.ones(2)).cleanup()
+
+
 def options_of(path: str, durability: str, sync: str) -> tl.JournalOptions:
     return tl.JournalOptions(path, durability=durability, sync=sync)  # type: ignore[arg-type]
 

@@ -190,16 +190,16 @@ def test_any_byte_that_is_changed_is_found_or_means_nothing(path: Path) -> None:
 @pytest.mark.slow
 def test_bytes_all_over_the_pages_in_use_are_found_or_mean_nothing(path: Path) -> None:
     """The meta pages, and the page of the last entry of each database, in the newest copy or an older one; every
-    seventh byte, which falls on each place of a field in turn."""
+    thirteenth byte, which falls on each place of a field in turn."""
     data = (path / "data.mdb").read_bytes()
     pages = {0, 1}
     for database in (b"meta", b"events", b"index", b"commits"):
         pages.add(data.rfind(b"".join(entries(path, database)[-1])) // 4096)
     assert min(pages) == 0, "each was found"
-    places = [page * 4096 + offset for page in sorted(pages) for offset in range(page % 7, 4096, 7)]
+    places = [page * 4096 + offset for page in sorted(pages) for offset in range(page % 13, 4096, 13)]
     missed, found = undetected(path, flips(path, "data.mdb", places, 8))
     assert missed == []
-    assert found > 150
+    assert found > 80
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -22,6 +22,12 @@ def crash(*_: object) -> Any:
     ctypes.string_at(0)
 
 
+def prepare() -> None:
+    """The first capture of a process looks at all of torch."""
+    torch.set_num_threads(1)
+    tl.trace(nn.Tanh(), torch.ones(2)).cleanup()
+
+
 OPS = torch.library.Library("dying", "DEF")
 for schema in (
     "scale(Tensor x, float factor) -> Tensor",
