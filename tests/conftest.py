@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,14 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("project"), max_examples=500)
 settings.load_profile("project")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, then those with many, so that no worker is left alone with a long one."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    many = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, -many[item.path]))
 
 
 def pytest_collection_finish() -> None:

@@ -100,7 +100,7 @@ def test_memory_stays_bounded_over_activations_that_are_many_times_as_large(tmp_
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
     on_disk, in_memory = map(int, done.stdout.split())
     assert in_memory > 300 << 20  # forty of 8 MiB
-    assert on_disk < 100 << 20
+    assert on_disk < in_memory / 2
 
 
 def test_a_path_that_holds_something_is_refused_and_left_alone(tmp_path: Path) -> None:

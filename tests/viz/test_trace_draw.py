@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from tests.programs import PATIENCE
 from tests.torchlens.models import refusal
 from tests.viz import drawn_models
 from tests.viz.geometry import Thing, all_texts, things
@@ -231,7 +232,7 @@ def test_the_buttons_of_an_animation_step_through_its_passes(loop: tl.Trace, tmp
     page = loop.animate(tl.func("tanh")).save(tmp_path / "page.html")
     page.write_text(page.read_text().replace("</body>", script))
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout
     title = re.search(r"<title>(.*?)</title>", shown)
     assert title is not None
     assert re.findall(r"pass (\d) of 4", title[1]) == list("123212341")
