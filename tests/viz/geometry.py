@@ -94,5 +94,26 @@ def things(svg: bytes, kind: str) -> list[Thing]:
     return found
 
 
+def curves(svg: bytes) -> dict[str, list[tuple[float, float]]]:
+    """Points along each line that joins nodes, two apart at most: a path of Graphviz is of cubic curves, one after the
+    other."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for group in ElementTree.fromstring(svg).iter(f"{SVG}g"):
+        if group.get("class") == "edge":
+            paths = [path.get("d", "") for path in group.iter(f"{SVG}path")]
+            found[group.get("id", "")] = [place for path in paths for place in along(path)]
+    return found
+
+
+def along(path: str) -> Iterator[tuple[float, float]]:
+    numbers = [complex(*map(float, pair.split(","))) for pair in re.findall(r"[-\d.]+,[-\d.]+", path)]
+    for at in range(0, len(numbers) - 3, 3):
+        a, b, c, d = numbers[at : at + 4]
+        count = 1 + int((abs(b - a) + abs(c - b) + abs(d - c)) / 2)
+        for t in (step / count for step in range(count + 1)):
+            place = a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t * t * (1 - t) + d * t**3
+            yield place.real, place.imag
+
+
 def all_texts(svg: bytes) -> list[str]:
     return [text.text.replace("\u00a0", " ") for text in texts_of(ElementTree.fromstring(svg))]

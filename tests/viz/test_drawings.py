@@ -548,7 +548,7 @@ def test_the_limit_of_time_holds_for_the_program_itself() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_what_a_program_says_as_it_fails_is_told_in_short(program: str) -> None:
     with pytest.raises(RenderingError) as caught:
-        registry.OURS[program].run("digraph { this is no graph \x1b[31m" + "x" * 10_000, "svg", dpi=96)  # type: ignore[attr-defined]
+        registry.OURS[program].run("digraph { this is no graph \x1b[31m" + "x" * 10_000, "-Tsvg")  # type: ignore[attr-defined]
     assert caught.value.code == "visualization_renderer_failed"
     assert len(caught.value.problem) < 500
     assert caught.value.problem.isprintable()

@@ -18,7 +18,7 @@ import torchlens as tl
 from tests.programs import PATIENCE
 from tests.torchlens.models import refusal
 from tests.viz import drawn_models
-from tests.viz.geometry import Thing, all_texts, things
+from tests.viz.geometry import Box, Thing, all_texts, curves, things
 from tests.viz.test_drawings import words_of
 from tests.work import at_most
 from torchlens.errors import CompatibilityError, ConfigurationError, PayloadUnavailableError
@@ -62,6 +62,7 @@ def test_every_view_of_a_model_is_legible(trace: tl.Trace) -> None:
         assert [text.text for node in nodes for text in node.texts if not node.box.holds(text.box)] == []
         titles = [Thing(title.id, text.box, []) for title in things(svg, "title") for text in title.texts]
         assert overlapping([*titles, *nodes]) == []  # the title of a module stands on none of its nodes
+        assert struck(titles, svg) == []
         assert [one.id for one in (*nodes, *clusters) if not whole.box.holds(one.box)] == []
         assert set(words_of(drawing.picture)) - set(all_texts(svg)) - {""} == set()
 
@@ -76,6 +77,18 @@ def test_the_sign_of_a_sum_is_in_the_legend_where_it_is_in_the_picture() -> None
     plain = made.draw(node_lines=("time",), fold_repeats=False, collapse="none")
     assert "Σ" not in str(plain) + plain.source
     made.cleanup()
+
+
+def struck(texts: list[Thing], svg: bytes) -> list[tuple[str, str]]:
+    """Texts and the lines between nodes that go through them."""
+    lines = curves(svg)
+    assert lines
+    return [
+        (text.id, name)
+        for text in texts
+        for name, line in lines.items()
+        if any(text.box.meets(Box(x, y, x, y), slack=0) for x, y in line)
+    ]
 
 
 def overlapping(given: list[Thing]) -> list[tuple[str, str]]:

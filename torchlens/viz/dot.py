@@ -5,23 +5,28 @@ Rule   nothing of a picture is ever a name in DOT: nodes are ``n0``, ``n1``, clu
 Note   what leads back (``repeat``, ``recurrent``) does not take part in the placing of rows. Where a forward and its
        backward are drawn at once, backward edges are written the other way round and drawn from their end, so that the
        two stand side by side and each grad_fn in the row of its op.
+Note   once placed (``placing``), everything has a position, and titles of modules are nodes that come last: they
+       stand above what leads past them.
 Source https://graphviz.org/doc/info/lang.html, .../shapes.html#html
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 from typing import Final
 
-from projections.picture.parts import RED, Edge, Mark, Node, Picture
+from projections.picture.parts import RED, Cluster, Edge, Mark, Node, Picture
 from torchlens.printable import amount
 from torchlens.viz.legend import meanings
 from torchlens.viz.look import Direction, Look
+from torchlens.viz.placing import NoLayout, Placed, placed_of
 from torchlens.viz.themes import Theme
 from torchlens.viz.wording import WORDS, caption_of, cluster_words, edge_word, node_words
 
-__all__ = ["dot_of"]
+__all__ = ["dot_of", "placed_by"]
 
 RANKDIR: Final[Mapping[Direction, str]] = {"bottomup": "BT", "topdown": "TB", "leftright": "LR"}
 
@@ -37,13 +42,54 @@ PLACING: Final = {
 LETTER: Final = 6.0
 """Points that a letter of the title of an open module takes, about."""
 
+WORD: Final = 4.6
+"""Points that a letter at an edge takes, about."""
+
+PLACE: Final = re.compile(r"[-+.,;se\d\s]+")
+"""Places of Graphviz: points of numbers, with ``s`` and ``e`` before those of arrows."""
+
+MORE: Final = 2.0
+"""Times the room beside a title, where there was none for it between lines."""
+
+TRIES: Final = 3
+"""Layouts with more room at most."""
+
+NONE: Final[Mapping[str, float]] = MappingProxyType({})
+
 CELLS: Final = 4
 """Meanings in one row of the legend."""
 
 
-def dot_of(picture: Picture, look: Look) -> str:
-    """The source of a picture; equal pictures and looks give equal texts."""
-    return "\n".join(Writer(picture, look).lines()) + "\n"
+def dot_of(picture: Picture, look: Look, placed: Placed | None = None, spare: Mapping[str, float] = NONE) -> str:
+    """The source of a picture; equal pictures, looks and layouts give equal texts.
+
+    Args:
+        placed: Where everything is to stand; where Graphviz puts it, if None.
+        spare: Points of room beside the titles of open modules, where it is not that of ``spare_of``.
+    """
+    return "\n".join(Writer(picture, look, placed, spare).lines()) + "\n"
+
+
+def placed_by(place: Callable[[str], bytes], picture: Picture, look: Look) -> Placed:
+    """The layout of a picture, with its titles where lines leave room; what has none gets more, a few times.
+
+    Args:
+        place: Gives what ``-Tjson0`` writes for a source.
+
+    Raises:
+        NoLayout: it gives something else.
+    """
+    words = {f"e{number}": edge_word(edge) for number, edge in enumerate(picture.edges)}
+    sizes = {name: (WORD * len(word) + 6, SMALL + 6.0) for name, word in words.items() if word is not None}
+    spare = {f"cluster_{number}": spare_of(cluster) for number, cluster in enumerate(picture.clusters)}
+    best = placed_of(place(dot_of(picture, look, spare=spare)), spare, sizes)
+    tries = TRIES if look.placing(picture) == "dot" else 0
+    while best.crossed and tries:
+        tries -= 1
+        spare |= {name: MORE * spare[name] for name in best.crossed}
+        other = placed_of(place(dot_of(picture, look, spare=spare)), spare, sizes)
+        best = min(best, other, key=lambda one: len(one.crossed))
+    return best
 
 
 def markup(text: str) -> str:
@@ -67,8 +113,8 @@ def attributes(given: Mapping[str, str]) -> str:
 class Writer:
     """What a picture is written with."""
 
-    def __init__(self, picture: Picture, look: Look) -> None:
-        self.picture, self.look, self.theme = picture, look, look.theme
+    def __init__(self, picture: Picture, look: Look, placed: Placed | None, spare: Mapping[str, float]) -> None:
+        self.picture, self.look, self.theme, self.placed, self.spare = picture, look, look.theme, placed, spare
         kinds = {edge.kind for edge in picture.edges}
         self.is_combined = "backward" in kinds and bool(kinds & {"forward", "pair"})
 
@@ -79,8 +125,9 @@ class Writer:
         yield f'  node [shape=box fontname="{theme.font}" fontsize=10 margin="0.12,0.06" height=0.3 width=0.4];'
         yield f'  edge [fontname="{theme.font}" fontsize={SMALL} arrowsize=0.55 color="{theme.line}"];'
         yield from self.inside()
-        for edge in self.picture.edges:
-            yield f"  {self.edge(edge)};"
+        for position, edge in enumerate(self.picture.edges):
+            yield f"  {self.edge(position, edge)};"
+        yield from self.titles()
         yield "}"
 
     def graph(self) -> dict[str, str]:
@@ -98,6 +145,7 @@ class Writer:
             "tooltip": quoted(caption_of(self.picture)[0]),
             "label": f"<{self.heading()}>",
             **PLACING[self.look.placing(self.picture)],
+            **({"outputorder": "edgesfirst", **at(self.placed.whole)} if self.placed else {}),
         }
 
     def heading(self) -> str:
@@ -146,28 +194,52 @@ class Writer:
 
     def cluster(self, place: int, depth: int) -> dict[str, str]:
         theme, cluster = self.theme, self.picture.clusters[place]
-        title, lines = cluster_words(cluster)
+        (title, lines), name = cluster_words(cluster), f"cluster_{place}"
+        if self.placed:
+            label = {"label": '""', **at(self.placed.clusters[name])}
+        else:
+            spare = self.spare.get(name) or spare_of(cluster)
+            label = {"label": self.heading_of(title, lines, spare), "labeljust": "l", "labelloc": "t"}
         return {
             "id": f'"c{place}"',
-            "label": self.heading_of(title, lines),
-            "labeljust": "l",
-            "labelloc": "t",
+            **label,
             "margin": "7",
             "style": '"rounded,filled"' if cluster.table else '"rounded,filled,dashed"',
-            "fillcolor": f'"{theme.cluster if depth % 2 else theme.background}"',
+            "fillcolor": f'"{self.behind(depth)}"',
             "color": f'"{theme.cluster_line}"',
             "penwidth": "1.6" if cluster.times > 1 else "1",
             "tooltip": quoted("\n".join((title, *lines))),
         }
 
-    def heading_of(self, title: str, lines: Sequence[str]) -> str:
-        """What stands at the edge of an open module: on the left half, since what leads into it mostly comes in the
-        middle."""
+    def behind(self, depth: int) -> str:
+        """What a module is filled with, by how many there are around it."""
+        return self.theme.cluster if depth % 2 else self.theme.background
+
+    def titles(self) -> Iterator[str]:
+        """The titles of open modules as nodes, where they have a place."""
+        if self.placed is None:
+            return
+        depths: list[int] = []
+        for place, cluster in enumerate(self.picture.clusters):
+            depths.append(1 + (depths[cluster.parent] if cluster.parent >= 0 else 0))
+            there = self.placed.titles[f"cluster_{place}"]
+            made = {
+                "id": f'"title-c{place}"',
+                "class": '"title"',
+                "shape": "plain",
+                "style": "filled",
+                "fillcolor": f'"{self.behind(depths[place])}"',
+                "label": self.heading_of(*cluster_words(cluster)),
+                **at({"pos": f"{there.x:.2f},{there.y:.2f}"}),
+            }
+            yield f"  title_{place} {attributes(made)};"
+
+    def heading_of(self, title: str, lines: Sequence[str], spare: float = 0) -> str:
+        """The title of an open module, with points of room beside it."""
         theme = self.theme
         rows = [f'<FONT COLOR="{theme.ink}" POINT-SIZE="10"><B>{markup(title)}</B></FONT>']
         rows += [f'<FONT COLOR="{theme.faint}" POINT-SIZE="{SMALL}">{markup(line)}</FONT>' for line in lines]
-        wide = max(LETTER * len(title), 0.8 * LETTER * max(map(len, lines), default=0))
-        empty = f'<TD FIXEDSIZE="TRUE" WIDTH="{wide:.0f}" HEIGHT="1"></TD>'
+        empty = f'<TD FIXEDSIZE="TRUE" WIDTH="{spare:.0f}" HEIGHT="4"></TD>' if spare else ""
         cells = "".join(f'<TR><TD ALIGN="LEFT">{row}</TD>{empty}</TR>' for row in rows)
         return f'<<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="1">{cells}</TABLE>>'
 
@@ -188,12 +260,13 @@ class Writer:
             made["peripheries"] = "2"
         if position in self.look.highlighted:
             made |= {"color": f'"{theme.highlight}"', "penwidth": "3.5"}
-        return made
+        return made | (at(self.placed.nodes[f"n{position}"]) if self.placed else {})
 
-    def edge(self, edge: Edge) -> str:
+    def edge(self, position: int, edge: Edge) -> str:
         theme = self.theme
         source, target = edge.source, edge.target
-        made: dict[str, str] = {"tooltip": quoted(f"{edge.kind}: {amount(edge.count, 'edge')}")}
+        tooltip = quoted(f"{edge.kind}: {amount(edge.count, 'edge')}")
+        made: dict[str, str] = {"id": f'"e{position}"', "tooltip": tooltip}
         word = edge_word(edge)
         if word is not None:
             said = f'<FONT COLOR="{theme.faint}">{markup(word)}</FONT>'
@@ -218,7 +291,23 @@ class Writer:
                 made |= {"style": "dashed", "color": f'"{theme.inplace}"'}
             case "repeat" | "recurrent":
                 made |= {"style": "dashed", "constraint": "false"}
+        if self.placed:
+            made |= at(self.placed.edges[f"e{position}"])
         return f"n{source} -> n{target} {attributes(made)}"
+
+
+def at(told: Mapping[str, str]) -> dict[str, str]:
+    """Attributes that tell where something is, as they stand in DOT: of numbers, and nothing else."""
+    if not all(PLACE.fullmatch(value) for value in told.values()):
+        raise NoLayout("a place in the layout is not of numbers")
+    return {name: f'"{value}"' for name, value in told.items()}
+
+
+def spare_of(cluster: Cluster) -> float:
+    """Points of room beside the title of an open module, as wide as itself: what leads into a module mostly comes in
+    the middle."""
+    title, lines = cluster_words(cluster)
+    return round(max(LETTER * len(title), 0.8 * LETTER * max(map(len, lines), default=0), LETTER))
 
 
 def label(title: str, lines: Iterable[str], theme: Theme, marks: frozenset[Mark]) -> str:

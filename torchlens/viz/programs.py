@@ -27,8 +27,9 @@ from projections.picture.parts import Picture
 from torchlens.errors import RenderingError
 from torchlens.printable import cut
 from torchlens.quantities import Bytes
-from torchlens.viz.dot import dot_of
+from torchlens.viz.dot import dot_of, placed_by
 from torchlens.viz.look import Look
+from torchlens.viz.placing import NoLayout
 from torchlens.viz.svg import polished
 
 __all__ = ["Graphviz"]
@@ -78,7 +79,15 @@ class Graphviz:
         Raises:
             RenderingError: ``visualization_renderer_failed``, ``visualization_renderer_timeout``.
         """
-        made = self.run(dot_of(picture, look), format, dpi=dpi)
+        options = [f"-Gdpi={dpi}"] if format == "png" else []
+        source, how = dot_of(picture, look), ["-Kdot"]
+        if picture.clusters:
+            try:
+                placed = placed_by(lambda source: self.run(source, "-Kdot", "-Tjson0"), picture, look)
+                source, how = dot_of(picture, look, placed), ["-Kneato", "-n2"]
+            except NoLayout as exc:
+                raise self.failed(str(exc)) from exc
+        made = self.run(source, *how, f"-T{format}", *options)
         if format != "svg":
             return made
         try:
@@ -86,12 +95,10 @@ class Graphviz:
         except ElementTree.ParseError as exc:
             raise self.failed(f"what it wrote is no SVG: {exc}") from exc
 
-    def run(self, source: str, format: str, *, dpi: int) -> bytes:
+    def run(self, source: str, *options: str) -> bytes:
         """What the program makes of a source in DOT."""
         found = where_is(self.program)
-        command = [found or self.program, "-Kdot", f"-T{format}"]
-        if format == "png":
-            command.append(f"-Gdpi={dpi}")
+        command = [found or self.program, *options]
         try:
             status, made, said = answer(command, source.encode(), self.seconds)
         except subprocess.TimeoutExpired as exc:

@@ -1,9 +1,9 @@
 """The SVG that a Graphviz wrote, as it is better shown.
 
 Graphviz places each line of a label from its left end, by the widths of the font that it has. A browser may have
-another, so the lines of a node are put around its middle. Titles of modules come last, with a seam in the colour of the
-module, so that what leads past them does not strike them through. What is told of a node, Graphviz gives to a link;
-browsers show the title of its group.
+another, so the lines of a node are put around its middle. Titles of modules have a seam in the colour of the module, so
+that what leads past them does not strike them through. What is told of a node, Graphviz gives to a link; browsers show
+the title of its group.
 """
 
 from __future__ import annotations
@@ -38,17 +38,14 @@ def polished(svg: bytes) -> bytes:
     whole = root.find(f"{SVG}g")
     if whole is None:
         return svg
-    titles: list[ElementTree.Element] = []
     for group in whole.findall(f"{SVG}g"):
+        kinds = group.get("class", "").split()
+        if "title" in kinds:
+            seam(group)
+            continue
         tell(group)
-        match group.get("class"):
-            case "node":
-                centre(group)
-            case "cluster":
-                titles.append(taken_out(group))
-            case _:
-                pass
-    whole.extend(titles)
+        if "node" in kinds:
+            centre(group)
     for text in root.iter(f"{SVG}text"):
         family = text.get("font-family", "")
         if family.lower().startswith(("helvetica", "arial")):
@@ -84,16 +81,16 @@ def centre(group: ElementTree.Element) -> None:
         text.set("x", middle)
 
 
-def taken_out(group: ElementTree.Element) -> ElementTree.Element:
-    """A group of the title of a module, which leaves the module's own."""
-    title = ElementTree.Element(f"{SVG}g", {"id": f"title-{group.get('id', '')}", "class": "title"})
+def seam(group: ElementTree.Element) -> None:
+    """Have the title of a module stand out from lines by a seam, and by no ground."""
     behind = next((shape.get("fill", "none") for shape in shapes(group)), "none")
-    for parent in list(group.iter()):
-        for text in parent.findall(f"{SVG}text"):
-            parent.remove(text)
-            text.tail = None
-            for name, value in (("paint-order", "stroke"), ("stroke", behind), ("stroke-width", "3")):
-                text.set(name, value)
-            text.set("stroke-linejoin", "round")
-            title.append(text)
-    return title
+    texts = list(group.iter(f"{SVG}text"))
+    for element in list(group):
+        group.remove(element)
+    group.set("class", "title")
+    for text in texts:
+        text.tail = None
+        for name, value in (("paint-order", "stroke"), ("stroke", behind), ("stroke-width", "3")):
+            text.set(name, value)
+        text.set("stroke-linejoin", "round")
+        group.append(text)
