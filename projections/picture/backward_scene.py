@@ -5,6 +5,7 @@ Rule   a grad_fn stands in the module call of the op that it differentiates, or 
        gradient of a parameter in that of the ops that took it; what a backward pass made in that of the grad_fn whose
        firing made it; any other in that of the grad_fn that led to it.
 Rule   what gathers the gradient of a parameter is shown as that parameter. All of them mean something.
+Rule   beside a forward a node stands right behind its op, so that what repeats in both is one stretch.
 Rule   of a pass that raised the node that did is marked; where that is not known, the last that fired.
 """
 
@@ -144,6 +145,7 @@ class BackwardItems:
         self.join()
         if of_op:
             self.pair(of_op)
+            self.stand_with(of_op)
 
     def add_items(self) -> None:
         """Nodes of one layer and class are one item where loops are rolled."""
@@ -203,3 +205,25 @@ class BackwardItems:
             for op in ops if self.of_node[row] >= 0 else ():
                 if of_op[op] >= 0:
                     self.scene.connect(of_op[op], self.of_node[row], "pair")
+
+    def stand_with(self, of_op: Sequence[int]) -> None:
+        """Have each node stand behind what it is there for, in the same box: its op; else the only node that leads to
+        it. So one time round a loop is a stretch, forward and backward, and equal ones are neighbours."""
+        scene = self.scene
+        leads: Sequence[Sequence[int]] = self.nodes.column("parent_rows")
+        placed: set[int] = set()
+        for row, op in enumerate(self.ops):
+            item = self.of_node[row]
+            if item < 0 or item in placed:
+                continue
+            placed.add(item)
+            anchor = of_op[op] if op >= 0 else -1
+            if anchor < 0 and len(leads[row]) == 1 and self.is_alone(row):
+                anchor = self.of_node[leads[row][0]]
+            if 0 <= anchor < item and scene.box[anchor] == scene.box[item]:
+                scene.stand_behind(item, anchor)
+
+    def is_alone(self, row: int) -> bool:
+        """Whether it gathers the gradient of no parameter that several ops took."""
+        param = self.nodes.value("param_row", row)
+        return param < 0 or len(self.tables.params.value("op_rows", param)) < 2

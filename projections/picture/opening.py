@@ -6,8 +6,8 @@ Rule   what is closed costs one node, whatever is inside. A box with a single it
        says more.
 Rule   automatic: level by level, of each level the classes with most inside first, all of a class or, where that
        would be a quarter too much, one of it, as long as there are no more nodes than there may be. Where what must be
-       open is too long, stretches that repeat are folded, then neighbours drawn as one, a node for each strand (table
-       and kind) of what is in them, as few of them as that takes.
+       open is too long, stretches that repeat are folded, with a quarter too much if need be, then neighbours drawn as
+       one, a node for each strand (table and kind) of what is in them, as few of them as that takes.
 """
 
 from __future__ import annotations
@@ -141,10 +141,16 @@ class Opened:
         if self.cost(box) > most and repeats is not None:
             kinds = repeats.kinds_of(self.tree.units[box])
             self.pieces[box] = repeats.folded(box, kinds, least=1, loose=True)
+            if any(piece.times > 1 for piece in self.pieces[box]) and self.cost(box) <= most + most // OVER:
+                return
         if self.cost(box) > most:
             pieces = self.pieces[box]
             shorter = self.in_a_row(pieces, most, keep_boxes=True)
-            self.pieces[box] = shorter if nodes_of(shorter) <= most else self.in_a_row(pieces, most)
+            if nodes_of(shorter) > most:
+                shorter = self.in_a_row(pieces, most)
+            if nodes_of(shorter) > most:
+                shorter = self.in_a_row([Piece((unit,)) for unit in self.tree.units[box]], most)
+            self.pieces[box] = shorter
 
     def in_a_row(self, pieces: Sequence[Piece], most: int, *, keep_boxes: bool = False) -> list[Piece]:
         """Pieces of which neighbours are put together until there are not more than that; some have to stay alone."""

@@ -8,23 +8,24 @@ Rule   they are folded only where one tells the truth for all. An edge of one fr
        joins all neighbours alike. An edge from or to outside is one that every one has, with the same item; besides,
        the first and the last have from outside what the others have from a neighbour, and from where others lead to a
        neighbour they may lead anywhere.
+Rule   what is looked at is bounded by the items and edges there are, whatever of it may be folded: the copies of a run
+       are compared place by place, and none behind the first that differs.
 Note   the folded siblings are a *run*, each of them a *copy*; a copy may be several units, which then are the *period*.
 """
 
 from __future__ import annotations
 
-import sys
-from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
 from projections.picture.scene import Scene, Tree
 
-LONGEST: Final = 16
-"""Units of a period at most. Each period takes a pass over the units of a box, so this bounds the work; a stretch of
-more that repeats is rare, as who writes one gives it a module of its own, which is one unit."""
+LONGEST: Final = 48
+"""Units of a period at most: two dozen ops with their autograd nodes, which together leave a picture readable. Each
+period takes a pass over the units of a box, so this bounds the work; a stretch of more that repeats is rare, as who
+writes one gives it a module of its own, which is one unit."""
 
 FEW: Final = 4
 MORE: Final = 8
@@ -32,29 +33,28 @@ MORE: Final = 8
 which is there anyway, and a number: that is worth it from two pairs of small ones on. Several units need a cluster of
 their own around them, without a name to know it by, and an edge back: that has to hide twice as many."""
 
-Outer: TypeAlias = tuple[bool, int, int, int]
-"""An edge of a copy from or to outside: whether it leads in, the place counted from the start of the copy, the place
-outside, and a number of what it is."""
 
-
-class Near(NamedTuple):
-    """An edge of a copy from or to a neighbour."""
-
-    is_in: bool
-    place: int  # counted from the start of the copy
-    other: int  # in the neighbour, counted so
-    kind: int
-    step: int  # -1 where the neighbour stands before, 1 where it stands behind
+Ends: TypeAlias = set[tuple[int, int]]
+"""Edges, as the places at their other ends and numbers of what they are."""
 
 
 @attrs.define
-class Border:
-    """The edges that lead into and out of a copy."""
+class Side:
+    """The edges into a place of a copy, or out of it.
 
-    inner: list[tuple[int, int, int]] = attrs.Factory(list["tuple[int, int, int]"])  # and those inside of it
-    near: list[Near] = attrs.Factory(list[Near])
-    outside: Counter[Outer] = attrs.Factory(Counter[Outer])
-    reach: int = sys.maxsize  # copies of which none has an edge from or to one that is no neighbour
+    Attributes:
+        is_out: Whether they lead out of it.
+        reach: Copies of which none has one of these from or to a copy that is no neighbour.
+        before, inside, behind: Those from or to the copy before, this one, and the next; places count from its start.
+        outside: The others.
+    """
+
+    is_out: bool
+    reach: int
+    before: Ends = attrs.Factory(Ends)
+    inside: Ends = attrs.Factory(Ends)
+    behind: Ends = attrs.Factory(Ends)
+    outside: Ends = attrs.Factory(Ends)
 
 
 @attrs.frozen
@@ -102,7 +102,9 @@ class Repeats:
         self.tree: Final = tree
         self.looked_at = 0
         self.into, self.out_of = self.neighbours()
-        self.item_kinds: Final = numbered(scene.likenesses())
+        self.ends_into: Final = [frozenset(edges) for edges in self.into]
+        self.ends_out_of: Final = [frozenset(edges) for edges in self.out_of]
+        self.item_kinds: Final = self.kinds_of_items()
         self.kind: Final = [-1] * len(tree.units)
         self.pieces: Final[list[list[Piece]]] = [[] for _ in tree.units]
         self.known: Final[dict[Hashable, int]] = {}
@@ -126,6 +128,13 @@ class Repeats:
             into[target].append((source, kind))
             out_of[source].append((target, kind))
         return into, out_of
+
+    def kinds_of_items(self) -> list[int]:
+        """By item a number, equal where items look the same and edges of the same kinds lead into them, as they do into
+        what is folded."""
+        likenesses = self.scene.likenesses()
+        taken = [frozenset([kind for _, kind in self.into[place]]) for place in self.tree.place]
+        return numbered(list(zip(likenesses, taken, strict=True)))
 
     def inner_edges(self) -> list[list[tuple[int, int, int]]]:
         """By box the edges between what is in different units of it: both places, counted from its start."""
@@ -186,15 +195,21 @@ class Repeats:
                 continue
             for start in range(at, at + period):
                 times = 1 + (same[start] // period if start < len(same) else 0)
-                hidden = self.hidden(units[start : start + period], times, least, loose=loose)
-                if not hidden:
+                if times < 2:
                     if start == at:
                         break
                     continue
-                first = units[start]
-                rank = (hidden, first < 0, self.takes_params(first))
-                if rank > most:
-                    found, most = (start, period, 1 + hidden // self.size(units[start : start + period])), rank
+                copy = units[start : start + period]
+                size, first = self.size(copy), copy[0]
+                rank = ((times - 1) * size, first < 0, self.takes_params(first))
+                if rank <= most:
+                    continue  # it could hide no more
+                hidden = self.hidden(copy, times, least, loose=loose)
+                if not hidden and start == at:
+                    break
+                rank = (hidden, *rank[1:])
+                if hidden and rank > most:
+                    found, most = (start, period, 1 + hidden // size), rank
         return found
 
     def hidden(self, copy: Sequence[int], times: int, least: int, *, loose: bool) -> int:
@@ -225,77 +240,101 @@ class Repeats:
             size: Places of each.
             times: How many there are.
         """
-        while times > 1:
+        while times > 1 and self.may_begin(start, size):
             good = self.alike_outside(start, size, times)
             if good == times:
                 return times
             times = good if good > 1 or times == 2 else 2  # the edges among fewer are others: looked at once more
         return 1
 
-    def alike_outside(self, start: int, size: int, times: int) -> int:
-        """How many copies have edges that lead out of them as the rule has it; fewer where some have not."""
-        borders = [self.border(start, size, times, copy) for copy in range(times)]
-        reach = min([border.reach for border in borders])
-        first, second = borders[0], borders[1]
-        if times == 2:
-            common = first.outside & second.outside
-            before, behind = second.near, first.near
-        else:
-            common = second.outside
-            before = [near for near in second.near if near.step < 0]
-            behind = [near for near in second.near if near.step > 0]
-            if first.near != behind:
-                return 1
-        if first.inner != second.inner or common - first.outside or not fits(first.outside - common, before):
-            return 1
-        good = 2
-        if times > 2:
-            while good < times - 1 and borders[good] == second:
-                good += 1
-        last = borders[good if times > 2 else 1]
-        if (
-            (last.inner, last.near) == (second.inner, before)
-            and not common - last.outside
-            and fits(last.outside - common, behind)
-        ):
-            good = good + 1 if times > 2 else 2
-        elif times == 2:
-            return 1
-        return min(good, reach)
+    def may_begin(self, start: int, size: int) -> bool:
+        """Whether no edge of a copy tells at once that it is not the first of some that may be folded.
 
-    def border(self, start: int, size: int, times: int, copy: int) -> Border:
-        """The edges that lead into and out of one of some copies."""
-        begin, end = start + copy * size, start + (copy + 1) * size
-        stop = start + times * size
-        made = Border()
-        for is_in, edges in ((True, self.into), (False, self.out_of)):
-            for place in range(begin, end):
-                self.looked_at += 1 + len(edges[place])
-                for other, kind in edges[place]:
-                    if begin <= other < end:
-                        if is_in:
-                            made.inner.append((place - begin, other - begin, kind))
-                        continue
-                    if not start <= other < stop:
-                        made.outside[is_in, place - begin, other, kind] += 1
-                        continue
-                    there = (other - start) // size
-                    if abs(there - copy) == 1:
-                        inside = other - start - there * size
-                        made.near.append(Near(is_in, place - begin, inside, kind, there - copy))
-                    else:
-                        made.reach = min(made.reach, max(there, copy))
-        made.near.sort()
-        made.inner.sort()
+        It stays inside as that of the next copy does, joins the two, has its other end where one of the next has, or
+        stands for one by which the next is joined with this one. Most of what is no repetition fails here, whatever the
+        edges are in all.
+        """
+        middle, end = start + size, start + 2 * size
+        for place in range(start, middle):
+            for is_out, edges in ((False, self.ends_into), (True, self.ends_out_of)):
+                here, following = edges[place], edges[place + size]
+                self.looked_at += 1
+                joined: frozenset[int] | None = None  # kinds of those by which the next copy is joined with this one
+                for other, kind in here:
+                    self.looked_at += 1
+                    if start <= other < end:
+                        if other < middle and (other + size, kind) not in following:
+                            return False
+                    elif (other, kind) not in following:
+                        if joined is None:
+                            joined = frozenset([kind for one, kind in following if start <= one < middle])
+                        if not (joined if is_out else kind in joined):
+                            return False
+        return True
+
+    def alike_outside(self, start: int, size: int, times: int) -> int:
+        """How many copies, from the first, have edges out of them as the rule has it: all of them, or, where one has
+        not, how many are worth another look, of which it is the last or which end before it.
+
+        No edge is looked at behind the first that differs. So a long run of which no two may be folded, of which there
+        are as many as there are places and periods, costs no more than a short one.
+        """
+        reach = times
+        before: list[Side] = []  # by place of the last copy, its edges in and out
+        for copy in range(1, times):
+            if copy >= reach:
+                break
+            sides: list[Side] = []
+            for number in range(2 * size):
+                if copy == 1:
+                    before.append(self.side(start, size, times, 0, number))
+                side = self.side(start, size, times, copy, number)
+                reach = min(reach, before[number].reach, side.reach)
+                if not agree(before[number], side, is_first=copy == 1, is_last=copy == times - 1):
+                    return min(reach, copy + 1 if copy + 1 < times else copy)
+                sides.append(side)
+            before = sides
+        return reach
+
+    def side(self, start: int, size: int, times: int, copy: int, number: int) -> Side:
+        """The edges into a place of a copy, or out of it."""
+        begin, stop = start + copy * size, start + times * size
+        place, is_out = divmod(number, 2)
+        edges = (self.out_of if is_out else self.into)[begin + place]
+        self.looked_at += 1 + len(edges)
+        made = Side(bool(is_out), times)
+        near = (made.before, made.inside, made.behind)
+        for other, kind in edges:
+            there = (other - start) // size - copy
+            is_within = start <= other < stop
+            if is_within and -2 < there < 2:
+                near[there + 1].add((other - begin, kind))
+                continue
+            made.outside.add((other, kind))
+            if is_within:
+                made.reach = min(made.reach, max(there, 0) + copy)
         return made
 
 
-def fits(more: Counter[Outer], near: Sequence[Near]) -> bool:
-    """Whether what one copy has from and to outside stands for what the others have from and to a neighbour."""
-    given = {(place, kind) for is_in, place, _, kind in more if is_in}
-    wanted = {(one.place, one.kind) for one in near if one.is_in}
-    leading = {one.place for one in near if not one.is_in}
-    return given == wanted and all(place in leading for is_in, place, _, _ in more if not is_in)
+def agree(one: Side, next_one: Side, *, is_first: bool, is_last: bool) -> bool:
+    """Whether a place of a copy and that of the next one have edges that one may tell for the other."""
+    if one.inside != next_one.inside:
+        return False
+    more, more_of_next = one.outside - next_one.outside, next_one.outside - one.outside
+    if is_first:
+        is_alike = fits(more, next_one.before, is_out=one.is_out)
+    else:
+        is_alike = not more and one.before == next_one.before
+    if is_last:
+        return is_alike and fits(more_of_next, one.behind, is_out=one.is_out)
+    return is_alike and not more_of_next and one.behind == next_one.behind
+
+
+def fits(more: Ends, near: Ends, *, is_out: bool) -> bool:
+    """Whether what one copy has from or to outside stands for what the others have from or to a neighbour."""
+    if is_out:
+        return bool(near) or not more
+    return {kind for _, kind in more} == {kind for _, kind in near}
 
 
 def numbered(values: Sequence[Hashable]) -> list[int]:

@@ -10,7 +10,7 @@ Note   a *unit* is what stands directly in a box: item i as i, box b as ~b.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -168,6 +168,7 @@ class Scene:
         rows: By item, the rows that it stands for.
         box: By item, the innermost box that it is in.
         sources, targets, kinds, labels: By edge, the items at its ends, what it is, and a text.
+        behind: By item the items that stand right behind it, wherever they were added.
         left_out: How many of what the records have and no item stands for.
     """
 
@@ -183,6 +184,7 @@ class Scene:
         self.targets: Final[list[int]] = []
         self.kinds: Final[list[EdgeKind]] = []
         self.labels: Final[list[str | None]] = []
+        self.behind: Final[dict[int, list[int]]] = {}
         self.left_out: Final[dict[str, int]] = {}
         self.counted: Final[list[list[tuple[str, int]]]] = []  # by item, as what its rows are counted
         self.strand_of: Final[list[Hashable]] = []  # by item
@@ -199,6 +201,19 @@ class Scene:
         self.targets.append(target)
         self.kinds.append(kind)
         self.labels.append(label)
+
+    def stand_behind(self, item: int, other: int) -> None:
+        """Have an item stand right behind an earlier one, which is in the same box."""
+        self.behind.setdefault(other, []).append(item)
+
+    def order(self) -> Iterator[int]:
+        """The items, in the order in which they stand in their boxes."""
+        moved = frozenset([item for items in self.behind.values() for item in items])
+        for item in range(len(self.rows)):
+            waiting = [] if item in moved else [item]
+            while waiting:
+                yield (one := waiting.pop())
+                waiting += reversed(self.behind.get(one, ()))
 
     def leave_out(self, word: str, number: int = 1) -> None:
         self.left_out[word] = self.left_out.get(word, 0) + number
@@ -274,7 +289,7 @@ class Tree:
     """Where the items of a scene stand.
 
     Attributes:
-        units: By box, what stands directly in it, in order of the first item of each.
+        units: By box, what stands directly in it, in the order of the scene by the first item of each.
         item_at: By place, the item.
         place: By item, its place.
         start, end: By box, the places that it takes.
@@ -288,7 +303,7 @@ class Tree:
         parent = scene.boxes.parent
         count = len(parent)
         self.units: Final[list[list[int]]] = [[] for _ in range(count)]
-        self.arrange(scene.box, parent)
+        self.arrange(scene, parent)
         self.item_at: Final[list[int]] = []
         self.box_at: Final[list[int]] = []
         self.place: Final = [0] * len(scene.rows)
@@ -303,11 +318,12 @@ class Tree:
         self.sources: Final = [self.place[item] for item in scene.sources]
         self.targets: Final = [self.place[item] for item in scene.targets]
 
-    def arrange(self, box_of: Sequence[int], parent: Sequence[int]) -> None:
+    def arrange(self, scene: Scene, parent: Sequence[int]) -> None:
         """Put each item, and each box with an item inside, into the box that it is in."""
         seen = [False] * len(parent)
         seen[ROOT] = True
-        for item, box in enumerate(box_of):
+        for item in scene.order():
+            box = scene.box[item]
             self.units[box].append(item)
             while not seen[box]:
                 seen[box] = True

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from projections import CaptureTables
 from projections.picture import Node, Picture, PictureOptions, picture_of
+from projections.picture.pictures import scene_of
+from projections.picture.repeats import LONGEST, Repeats
+from projections.picture.request import asked
+from projections.picture.scene import ROOT, Tree
 from tests.projections.making import Made
 
 
@@ -322,3 +327,54 @@ def test_a_long_row_of_ops_is_readable() -> None:
     assert sum(len(node.rows) for node in picture.nodes) == 3002
     assert {node.kind for node in picture.nodes} == {"input", "ops", "output"}
     assert picture.nodes[1].title.startswith("mul_1 … ")
+
+
+def in_a_mirror(made: Made, count: int) -> None:
+    """Ops of which each is read from again, the last one first, as by the connections across a U-net."""
+    x = made.input("x")
+    kept = [x := made.op("f", x) for _ in range(count)]
+    for value in reversed(kept):
+        x = made.op("add", x, value)
+    made.returns(x)
+
+
+def from_afar(made: Made, count: int) -> None:
+    """Ops that read from the one half as far from the start, too."""
+    kept = [made.input("x")]
+    for place in range(2 * count):
+        kept.append(made.op("f", kept[-1], kept[place // 2]))
+    made.returns(kept[-1])
+
+
+def fifty_back(made: Made, count: int) -> None:
+    """Ops that read from the fiftieth one before, too."""
+    kept = [made.input("x")]
+    for _ in range(2 * count):
+        kept.append(made.op("f", kept[-1], *kept[-50:-49]))
+    made.returns(kept[-1])
+
+
+@pytest.mark.parametrize("build", [in_a_mirror, from_afar, fifty_back])
+def test_what_cannot_be_folded_costs_no_more_for_each_op_the_more_there_are(
+    build: Callable[[Made, int], None],
+) -> None:
+    made = Made()
+    build(made, 200)
+    tables = made.tables()
+    scene = scene_of(tables, asked(tables, PictureOptions(fold_repeats=True)))
+    repeats = Repeats(scene, Tree(scene))
+    pieces = repeats.folded(ROOT, repeats.kinds_of(repeats.tree.units[ROOT]), least=1, loose=True)
+    assert len(pieces) > 100
+    assert repeats.looked_at < 6 * LONGEST * (len(scene.rows) + len(scene.sources))
+
+
+def test_a_stretch_is_folded_that_holds_one() -> None:
+    made = Made()
+    x = early = made.input("x")
+    for _ in range(40):
+        for _ in range(10):
+            x = made.op("mul", made.op("tanh", x))
+        x, early = made.op("add", x, early), x
+    picture = picture_of(made.returns(x).tables())
+    assert folds(picture) == [("21 ops", 40)]
+    assert len(picture.nodes) == 23

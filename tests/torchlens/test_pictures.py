@@ -406,6 +406,32 @@ def test_a_picture_is_the_same_live_and_reopened(tmp_path_factory: pytest.TempPa
     assert [picture_of(stored.tables, PictureOptions(**view)) for view in views] == pictures
 
 
+class Chain(nn.Module):
+    """Modules and calls of torch, one after the other."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(length))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x
+
+
+def test_a_chain_is_folded_with_its_backward_beside_it() -> None:
+    made = tl.trace(Chain(40), torch.ones(2, 4), save=[])
+    made.backward(made.output.sum())
+    picture = picture_of(made.tables, PictureOptions(graph="combined"))
+    (stretch,) = [cluster for cluster in picture.clusters if cluster.times == 40]
+    assert stretch.title == "2 ops, 5 grad_fns"
+    assert len(picture.nodes) < 14
+    kinds = [edge.kind for edge in picture.edges]
+    assert kinds.count("repeat") == 2  # forward and backward
+    assert kinds.count("pair") == 2
+    made.cleanup()
+
+
 def test_the_work_for_a_large_picture_does_not_grow_faster_than_the_capture() -> None:
     from projections.picture.pictures import scene_of
     from projections.picture.repeats import Repeats
