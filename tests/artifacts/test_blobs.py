@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -135,3 +136,52 @@ def test_what_was_opened_stays_readable_when_the_artifact_is_replaced(tmp_path: 
     save(path, several([b"new"]), overwrite=True)
     assert bytes(found.bytes(0)) == b"old"
     assert bytes(load(path)[1].bytes(0)) == b"new"
+
+
+@pytest.fixture
+def given_away(tmp_path: Path) -> Iterator[Path]:
+    """An artifact whose one file is as large as those of which what was read is given to who asks first."""
+    save(tmp_path / "a.tlspec", several([b"one", b"two"]))
+    with patch.object(payload_files, "GIVEN_BYTES", 1):
+        yield tmp_path / "a.tlspec"
+
+
+def test_what_was_read_is_given_once_and_copied_for_whoever_asks_next(given_away: Path) -> None:
+    found = load(given_away, lazy=False)[1]
+    first, second, third = (found.bytes(0) for _ in range(3))
+    assert not first.readonly
+    second[:] = b"!!!"
+    assert first == third == b"one"
+    (given_away / "payloads" / "00000.safetensors").unlink()
+    assert found.bytes(0) == found.bytes(0) == b"one"
+    found.close()
+    assert found.bytes(0) == b"one"
+    assert found.bytes(1) == b"two"
+
+
+def test_what_was_given_and_written_to_is_read_from_the_file_again(given_away: Path) -> None:
+    found = load(given_away, lazy=False)[1]
+    found.bytes(0)[:] = b"!!!"
+    (given_away / "payloads" / "00000.safetensors").unlink()  # and is open
+    assert found.bytes(0) == found.bytes(0) == b"one"
+    found.bytes(1)[:] = b"!!!"
+    found.close()
+    assert refused(lambda: found.bytes(1), "payload_lost")
+
+
+def test_a_file_that_is_damaged_under_a_reader_is_told_of_what_was_written_to_alone(given_away: Path) -> None:
+    found = load(given_away, lazy=False)[1]
+    path = given_away / "payloads" / "00000.safetensors"
+    with path.open("r+b") as file:
+        file.truncate(0)
+    found.bytes(0)[:] = b"!!!"
+    assert refused(lambda: found.bytes(0), "payload_lost")
+    assert found.bytes(1) == found.bytes(1) == b"two"
+
+
+def test_a_small_file_that_was_read_whole_is_not_kept_open(tmp_path: Path) -> None:
+    save(tmp_path / "a.tlspec", several([b"one"]))
+    found = load(tmp_path / "a.tlspec", lazy=False)[1]
+    assert not found.opened
+    assert found.bytes(0).readonly
+    assert found.bytes(0) == b"one"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from journal import MemoryJournal
 from journal.copying import copy_streams
 from torchlens.reading.facade import Trace
 from torchlens.tensors import from_payload
+from torchlens.tlspec import blobs as payload_files
 
 
 class Cut(nn.Module):
@@ -47,12 +49,18 @@ def saved(trace: tl.Trace, path: Path, **options: Any) -> tl.Trace:
     return tl.load(path, **options)
 
 
+def large(trace: tl.Trace, path: Path) -> tl.Trace:
+    with patch.object(payload_files, "GIVEN_BYTES", 1):
+        return saved(trace, path)
+
+
 WAYS = {
     "live": lambda trace, path: trace,
     "in memory": in_memory,
     "reopened": reopened,
     "an artifact": saved,
     "an artifact, lazy": partial(saved, lazy=True),
+    "a large artifact": large,
 }
 
 

@@ -7,6 +7,9 @@ Reads   one tensor at a time, into memory of its own, and checks its digest ther
 Rule    A header is never trusted: it must say of each tensor what the manifest says, in full, and nothing else; the
         tensors lie behind it without gap or overlap, to the end of the file.
 Rule    Every file is opened when the artifact is, so one that is replaced while it is read stays readable.
+Rule    What was read when the artifact was loaded is given to the first who asks, and may be written to: fresh memory
+        costs more than the reading. Whoever asks next gets a copy, held against its digest; where that does not fit,
+        the file is read again. For that a large file is kept open; of a small one copies are given.
 """
 
 from __future__ import annotations
@@ -80,6 +83,9 @@ NAME_CHARACTERS: Final = 200
 
 LENGTH: Final = struct.Struct("<Q")
 """Of the header, in front of it."""
+
+GIVEN_BYTES: Final = 16 << 20
+"""Of a file with so many, what was read is given away; so much memory for each file that is kept open bounds them."""
 
 BEGUN_BYTES: Final = 16 << 20
 """When so many have been written the disk begins with them: the flush at the end then waits for the last ones alone."""
@@ -315,6 +321,7 @@ class Opened(NamedTuple):
     """A payload file that is open."""
 
     file: int
+    nbytes: int
     places: Mapping[str, int]  # where in the file each tensor begins
     has_holes: bool  # so that it may tell of more bytes than anybody has stored
 
@@ -340,7 +347,8 @@ class Blobs:
         self.path = folder.path
         self.lock = Lock()
         self.opened: dict[str, Opened] = {}
-        self.held: dict[tuple[Counted, int], memoryview] | None = None
+        self.held: dict[tuple[Counted, int], memoryview] = {}  # read when it was loaded, and nobody else's
+        self.given: dict[tuple[Counted, int], memoryview] = {}  # of these, what a reader has got and may have written
         self.rows: dict[tuple[Counted, int], StoredPayload] = {}
         told = {file.path: file for file in files}
         by_file: dict[str, list[StoredPayload]] = {}
@@ -356,9 +364,8 @@ class Blobs:
                     raise integrity_refused(self.path, f"{name} holds payloads and is not among its files")
                 self.opened[name] = open_file(folder, told[name], rows)
             if not lazy:
-                held = {key: self.read(row).toreadonly() for key, row in self.rows.items()}
-                self.close()
-                self.held = held
+                self.held = {key: self.read(row) for key, row in self.rows.items()}
+                self.close(below=GIVEN_BYTES)
         except BaseException:
             self.close()
             raise
@@ -369,9 +376,20 @@ class Blobs:
         Raises:
             JournalError: `payload_not_stored`, `payload_lost`, `payload_damaged`.
         """
-        row = self.row(number, among)
-        if self.held is not None:
-            return self.held[among, number]
+        row, key = self.row(number, among), (among, number)
+        with self.lock:
+            if key in self.held and row.file not in self.opened:
+                return self.held[key].toreadonly()
+            if key in self.held:
+                self.given[key] = self.held.pop(key)
+                return self.given[key]
+            given = self.given.get(key)
+        if given is None:
+            return self.read(row)
+        data = bytearray(given)
+        if xxhash.xxh3_128_hexdigest(data) == row.digest:
+            return memoryview(data)
+        self.given.pop(key, None)  # it was written to
         return self.read(row)
 
     def size(self, number: int, among: Counted = "payload") -> int | None:
@@ -408,11 +426,12 @@ class Blobs:
             raise unreadable(row, "payload_damaged", "its bytes do not match their digest")
         return memoryview(data)
 
-    def close(self) -> None:
-        """Let go of the files. Closing twice is nothing."""
+    def close(self, below: int | None = None) -> None:
+        """Let go of the files, or of those with less than so many bytes. Closing twice is nothing."""
         with self.lock:
-            opened, self.opened = self.opened, {}
-        for one in opened.values():
+            names = [name for name, one in self.opened.items() if below is None or one.nbytes < below]
+            closed = [self.opened.pop(name) for name in names]
+        for one in closed:
             os.close(one.file)
 
     def __del__(self) -> None:
@@ -456,7 +475,7 @@ def open_file(folder: Folder, told: StoredFile, rows: Sequence[StoredPayload]) -
         if nbytes != told.nbytes:
             raise integrity_refused(folder.path, f"{told.path} has {nbytes} bytes instead of {told.nbytes}")
         try:
-            return Opened(file, places_of(file, told, rows), os.fstat(file).st_blocks * 512 < nbytes)
+            return Opened(file, nbytes, places_of(file, told, rows), os.fstat(file).st_blocks * 512 < nbytes)
         except NotPlain as exc:
             raise integrity_refused(folder.path, f"{told.path}: {exc}") from exc
         except OSError as exc:
