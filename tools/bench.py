@@ -15,6 +15,8 @@ other process too. A trace is timed until it is returned and, where records are 
 cleaned up before the next is timed. The wrappers go on and off within every timed trace, except in
 the rows that stand inside ``tl.wrapped()``.
 
+The row "replayable" is a capture that ``trace.run`` can run again: compare it with "every payload in memory".
+
 The row "held open" appends to one journal that someone else keeps open too, as a training loop does. The rows by event
 and with sync="all" wait for the disk at every commit, so each is sampled once a round; ``--no-slow`` leaves them out.
 """
@@ -64,6 +66,7 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "events and records": {"save": [], "read": True, "stored": False},
     "every payload in memory": {"save": None, "read": True, "stored": False},
     "every payload in memory, unread": {"save": None, "read": False, "stored": False},
+    "every payload in memory, replayable": {"save": None, "read": True, "stored": False, "replayable": True},
     "every payload in a journal": {"save": None, "read": True, "stored": True},
     "every payload in a journal, held open": {"save": None, "read": True, "stored": True, "held": True},
 }
@@ -117,15 +120,17 @@ class Ours:
         read: bool,
         stored: bool,
         held: bool = False,
+        replayable: bool = False,
         durability: Durability = "batch",
         sync: Sync = "events",
     ) -> int:
         self.num_traces += 1
         path = Path(self.held_open().path) if held else self.folder / f"{self.num_traces}.journal"
         journal = tl.JournalOptions(path, durability=durability, sync=sync) if stored else None
+        capture = tl.CaptureOptions(replayable=True) if replayable else None
         with torch.set_grad_enabled(self.grad):
             start = time.perf_counter_ns()
-            trace = tl.trace(self.model, self.x, save=save, journal=journal)
+            trace = tl.trace(self.model, self.x, save=save, journal=journal, capture=capture)
             if read:
                 read_tables(trace)
             spent = time.perf_counter_ns() - start
