@@ -39,7 +39,8 @@ resolve_neg: Final = Tensor.resolve_neg
 untyped_storage: Final = Tensor.untyped_storage
 generator_state: Final = torch.Generator.get_state
 truth: Final = Tensor.__bool__
-_texts: Final[dict[str, Any]] = {"__repr__": Tensor.__repr__, "__format__": Tensor.__format__}
+to_dlpack: Final[Callable[[Tensor], Any]] = torch._C._to_dlpack
+_in_python: Final[dict[str, Any]] = {name: held for name, held in vars(Tensor).items() if name != "__hash__"}
 
 grad_enabled: Final = torch.is_grad_enabled
 inference_enabled: Final = torch.is_inference_mode_enabled
@@ -90,9 +91,9 @@ dequantized: Final = Tensor.dequantize
 TENSOR_BASE: Final = torch._C.TensorBase
 
 
-def unwrapped_method(name: str) -> Any:
-    """A method of tensors as torch has it; of those in Python only the ones that give a text."""
-    return _texts[name] if name in _texts else getattr(TENSOR_BASE, name)
+def plain_method(name: str) -> Any:
+    """A method or property of tensors as torch has it, past any wrapper."""
+    return _in_python[name] if name in _in_python else getattr(TENSOR_BASE, name)
 
 
 OP_PACKET: Final = torch._ops.OpOverloadPacket

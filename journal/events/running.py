@@ -58,3 +58,6 @@ class ForwardWitnessed(Event):
     layouts: tuple[
         tuple[int, tuple[int, ...]], ...
     ]  # parameter and strides, in elements, of each that is not contiguous
+    taken_elsewhere: tuple[
+        str, ...
+    ]  # import paths of what other threads took something by, out of the forward's tensors

@@ -140,6 +140,7 @@ class Witnessed(NamedTuple):
     buffers: dict[int, str | None]
     generators: tuple[str, ...]
     layouts: dict[int, tuple[int, ...]]  # strides by parameter
+    taken_elsewhere: tuple[str, ...]  # import paths of what other threads took something by
 
 
 @attrs.frozen
@@ -228,7 +229,7 @@ def program_of(source: Source, head: int | None = None) -> Program:
 
 
 def witnessed_of(row: Row) -> Witnessed:
-    inputs, outputs, containers, parameters, buffers, generators, layouts = row[2:]
+    inputs, outputs, containers, parameters, buffers, generators, layouts, elsewhere = row[2:]
     return Witnessed(
         dict(inputs),
         dict(outputs),
@@ -237,6 +238,7 @@ def witnessed_of(row: Row) -> Witnessed:
         dict(buffers),
         tuple(generators),
         {number: tuple(strides) for number, strides in layouts},
+        tuple(elsewhere),
     )
 
 

@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, equal, nn
 
 import torchlens as tl
-from tests.running.comparing import REPLAYABLE
+from tests.running.comparing import REPLAYABLE, in_thread
 from torchlens.errors import ConfigurationError
 
 ONES, MINUS = torch.ones(2, 2), -torch.ones(2, 2)
@@ -28,6 +29,18 @@ def report_of(model: Any, captured_on: Tensor, run_on: Tensor, **options: Any) -
     return result.report
 
 
+def with_gradient() -> Tensor:
+    x = MINUS.clone().requires_grad_()
+    x.grad = torch.ones(2, 2)
+    return x
+
+
+def tagged() -> Tensor:
+    x: Any = MINUS.clone()
+    x.tag = 1
+    return x  # type: ignore[no-any-return]  # tensors take any attribute
+
+
 LOOKS_AT_ITS_INPUT: list[tuple[Callable[[Tensor], Any], Tensor, Tensor]] = [
     (lambda x: x.is_contiguous(), ONES, torch.arange(4.0).view(2, 2).t()),
     (lambda x: x.stride(0) == 1, torch.ones(1, 4), torch.ones(4, 1).t()),
@@ -36,9 +49,16 @@ LOOKS_AT_ITS_INPUT: list[tuple[Callable[[Tensor], Any], Tensor, Tensor]] = [
     (lambda x: isinstance(x, nn.Parameter), ONES, nn.Parameter(MINUS)),
     (lambda x: x.untyped_storage().size() == 16, ONES, torch.ones(4, 2)[1:3]),
     (lambda x: x.data_ptr() == 0, ONES, MINUS),
+    (lambda x: x._is_view(), ONES, torch.arange(8.0).view(2, 2, 2)[1]),
+    (lambda x: x.storage_offset() == 0, ONES, torch.arange(8.0).view(2, 2, 2)[1]),
+    (lambda x: x._version == 0, ONES, MINUS.clone().add_(1)),
+    (lambda x: x.is_leaf, ONES.clone().requires_grad_() * 1, MINUS.clone().requires_grad_()),
+    (lambda x: x.grad is None, ONES.clone().requires_grad_(), with_gradient()),
+    (lambda x: hasattr(x, "tag"), ONES, tagged()),
 ]
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize(("looks", "captured_on", "run_on"), LOOKS_AT_ITS_INPUT)
 def test_an_input_of_another_form_is_run_but_not_verified(
     looks: Callable[[Tensor], Any], captured_on: Tensor, run_on: Tensor
@@ -67,6 +87,9 @@ def saved(x: Tensor) -> bytes:
     return to.getvalue()
 
 
+item, numpy, truth = torch.Tensor.item, torch.Tensor.numpy, torch.Tensor.__bool__
+BOUND = {"equal": torch._C._VariableFunctions.equal}
+
 LOOKS_AT_ELEMENTS: list[Callable[[Tensor], Any]] = [
     lambda x: f"{x[0, 0]:+.1f}" == "+1.0",
     lambda x: "-" in str(x),
@@ -75,9 +98,21 @@ LOOKS_AT_ELEMENTS: list[Callable[[Tensor], Any]] = [
     lambda x: x.untyped_storage()[3] == 63,
     lambda x: bytes(x[1:].untyped_storage())[3] == 63,
     lambda x: b"\x80?" in saved(x),
+    lambda x: equal(x, x.abs()),
+    lambda x: item(x[0, 0]) > 0,
+    lambda x: numpy(x)[0, 0] > 0,
+    lambda x: truth(x[0, 0] > 0),
+    lambda x: BOUND["equal"](x, x.abs()),
+    lambda x: np.from_dlpack(x)[0, 0] > 0,
+    lambda x: x.clamp(min=0).to_sparse()._nnz() == 4,
+    lambda x: torch._choose_qparams_per_tensor(x)[1] == 0,
+    lambda x: torch.ops.aten._choose_qparams_per_tensor(x)[1] == 0,
+    lambda x: torch.ops.aten._local_scalar_dense(x[0, 0] + 1j) == 1 + 1j,
+    lambda x: torch.quantize_per_tensor_dynamic(x.clamp(min=-0.1), torch.quint8, False).q_scale() > 0.003,
 ]
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("looks", LOOKS_AT_ELEMENTS)
 def test_text_and_memory_that_python_took_are_witnesses(looks: Callable[[Tensor], Any]) -> None:
     def model(x: Tensor) -> Tensor:
@@ -88,6 +123,122 @@ def test_text_and_memory_that_python_took_are_witnesses(looks: Callable[[Tensor]
     assert (same.report.path_faithfulness, same.report.numeric_attestation) == ("verified", "attested")
     with pytest.warns(tl.errors.TorchLensWarning, match="run_path_diverged"):
         assert trace.run(inputs=MINUS).report.path_faithfulness == "diverged"
+
+
+def late_array(x: Tensor) -> bool:
+    y = torch.zeros(2, 2)
+    held = y.numpy()
+    y.copy_(x)
+    return bool(held[0, 0] > 0)
+
+
+def late_bytes(x: Tensor) -> bool:
+    y = torch.zeros(2, 2)
+    held = y.untyped_storage()
+    torch.add(x, 0, out=y)
+    return held[3] < 128
+
+
+def late_buffer(x: Tensor) -> bool:
+    held = bytearray(16)
+    torch.frombuffer(held, dtype=torch.float32).view(2, 2).data.copy_(x)
+    return held[3] < 128
+
+
+def late_through_another(x: Tensor) -> bool:
+    y = torch.zeros(2, 2)
+    torch.as_tensor(y.numpy())
+    y.copy_(x)
+    return bool(y.numpy()[0, 0] > 0)
+
+
+@pytest.mark.parametrize("looks", [late_array, late_bytes, late_buffer, late_through_another])
+def test_memory_that_was_handed_out_and_then_written_is_looked_at_again(
+    looks: Callable[[Tensor], bool],
+) -> None:
+    trace = tl.trace(lambda x: x * (2 if looks(x) else 3), ONES, capture=REPLAYABLE)
+    same = trace.run(inputs=ONES.clone())
+    assert (same.report.path_faithfulness, same.report.numeric_attestation) == ("verified", "attested")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tl.errors.TorchLensWarning)  # that it diverged, where it is read as an array
+        report = trace.run(inputs=MINUS).report
+    assert report.path_faithfulness != "verified"
+
+
+def test_a_tensor_made_of_a_list_is_in_nobody_s_hands() -> None:
+    assert report_of(lambda x: torch.as_tensor([[0.0, 0.0]]).repeat(2, 1).add_(x), ONES, MINUS).divergence is None
+    assert report_of(lambda x: torch.as_tensor([0.0, 0.0]).add_(x[0]), ONES, MINUS).divergence is None
+
+
+IN_ANOTHER_THREAD: list[Callable[[Tensor], Any]] = [
+    lambda x: in_thread(x.sum().item) > 0,
+    lambda x: in_thread(lambda: bool(x.sum() > 0)),
+    lambda x: in_thread(lambda: x.numpy()[0, 0] > 0),
+    lambda x: in_thread(lambda: torch.ops.aten.equal(x, x.abs())),
+]
+
+
+@pytest.mark.parametrize("looks", IN_ANOTHER_THREAD)
+def test_what_another_thread_takes_leaves_a_run_unverified(looks: Callable[[Tensor], Any]) -> None:
+    report = report_of(lambda x: x * (2 if looks(x) else 3), ONES, MINUS)
+    assert report.path_faithfulness == "unverifiable"
+    assert report.divergence is not None
+    assert report.divergence.code == "taken_elsewhere"
+
+
+def test_what_another_thread_does_with_tensors_of_its_own_is_nothing_to_a_run() -> None:
+    def model(x: Tensor) -> Tensor:
+        in_thread(lambda: torch.ones(3).sum().item())
+        return x * 2
+
+    assert report_of(model, ONES, MINUS).path_faithfulness == "verified"
+
+
+class Picky(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            raise ValueError("positive")
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads
+
+
+def test_a_caught_exception_of_code_that_cannot_be_called_leaves_a_run_unverified() -> None:
+    def model(x: Tensor) -> Tensor:
+        try:
+            return Picky.apply(x)
+        except ValueError:
+            return x - 1
+
+    report = report_of(model, ONES, MINUS)
+    assert report.path_faithfulness == "unverifiable"
+    assert report.divergence is not None
+    assert report.divergence.code == "outcome_not_asked"
+
+
+def test_what_a_tensor_says_of_itself_is_asked_again() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x.clone().add_(1)
+            as_new = y._version == 1 and y[1:].storage_offset() == 2 and y._base is None and self.w.grad is None
+            return y * (2 if as_new else 3) * self.w
+
+    model = Model()
+    trace = tl.trace(model, ONES, capture=REPLAYABLE)
+    assert torch.equal(trace.run(inputs=MINUS).output, model(MINUS))
+    assert trace.run(inputs=MINUS).report.path_faithfulness == "verified"
+    model(ONES).sum().backward()
+    report = trace.run(inputs=MINUS).report
+    assert report.path_faithfulness == "unverifiable"
+    assert report.divergence is not None
+    assert report.divergence.code == "memory_looked_at"
 
 
 def test_a_copy_that_python_made_is_no_witness() -> None:

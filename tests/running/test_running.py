@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from tests.running.comparing import REPLAYABLE, assert_same
+from tests.running.comparing import REPLAYABLE, assert_same, in_thread
 from tests.torchlens.models import Double, refusal
 from torchlens.errors import (
     CaptureOutcomeError,
@@ -131,9 +132,34 @@ def by_exception(x: Tensor) -> Tensor:
         return x
 
 
+def by_exception_of_python_code(x: Tensor) -> Tensor:
+    try:
+        return nn.functional.cross_entropy(torch.zeros(3, 5), x.long()) + x
+    except IndexError:
+        return x - 1
+
+
+def by_exception_of_a_number(x: Tensor) -> Tensor:
+    try:
+        return x * int((7 / (x - 7))[0])
+    except OverflowError:
+        return x
+
+
+def by_assertion(x: Tensor) -> Tensor:
+    try:
+        torch._assert_async(x[0] < 7)
+    except RuntimeError:
+        return x
+    return x * 2
+
+
 @pytest.mark.parametrize(
     ("function", "x", "code"),
     [
+        (by_exception_of_python_code, torch.full((3,), 7.0), "call_outcome_divergence"),
+        (by_exception_of_a_number, torch.full((3,), 7.0), "call_outcome_divergence"),
+        (by_assertion, torch.full((3,), 7.0), "call_outcome_divergence"),
         (by_truth, torch.ones(3), "scalar_bool_divergence"),
         (by_item, torch.ones(3), "taken_value_divergence"),
         (by_answer, torch.ones(3), "taken_value_divergence"),
@@ -185,13 +211,17 @@ def test_a_size_that_depends_on_values_and_numbers_of_python_s_own_cannot_be_ver
     assert report.path_faithfulness == "unverifiable"
     assert report.divergence is not None
     assert trace.run(inputs=torch.tensor([3.0, -2.0])).report.path_faithfulness == "verified"
-    drawn = captured(lambda x: x * float(np.random.rand()), torch.ones(2))  # as models do
-    assert drawn.run(inputs=torch.ones(2)).report.path_faithfulness == "unverifiable"
+    of_its_own = random.Random(3)
+    for draw in (np.random.rand, random.random, lambda: of_its_own.random(), lambda: of_its_own.randint(1, 9)):
+        drawn = captured(lambda x, draw=draw: x * float(draw()), torch.ones(2))  # as models do
+        report = drawn.run(inputs=torch.ones(2)).report
+        assert (report.path_faithfulness, report.divergence.code) == ("unverifiable", "numbers_were_drawn")
 
 
 def test_torch_has_its_own_methods_back_after_the_capture(net: tuple[Net, tl.Trace]) -> None:
-    assert not {"item", "tolist", "__int__", "__float__", "equal"} & vars(Tensor).keys()
-    assert torch.equal.__module__ != "torchlens.capture.replayable"
+    assert not {"item", "tolist", "__int__", "__float__", "equal", "_version", "grad", "is_leaf"} & vars(Tensor).keys()
+    assert torch.equal is torch._C._VariableFunctions.equal
+    assert not {"random", "getrandbits"} & vars(random.Random).keys()
 
 
 # -- containers
@@ -361,6 +391,12 @@ def behind_torch(x: Tensor) -> Tensor:
     return y + 1
 
 
+def by_another_thread(x: Tensor) -> Tensor:
+    y = x * 2
+    in_thread(lambda: y.add_(1))
+    return y + 1
+
+
 class Exchanging(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -381,6 +417,7 @@ class Odd(Tensor):
         (lambda x: Double.apply(x), "missing_callable_ref"),
         (lambda x: torch.vmap(torch.sin)(x), "missing_callable_ref"),
         (behind_torch, "hidden_write"),
+        (by_another_thread, "hidden_write"),
         (Exchanging(), "memory_exchanged"),
         (lambda x: x[[0] * 2000], "argument_not_kept"),
         (lambda x: x.as_subclass(Odd) + 1, "tensor_subclass"),

@@ -1236,6 +1236,9 @@ class Recorder:
                 if storage is not None:
                     self._expose(storage)
 
+    def taking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return function.original(*args, **kwargs)
+
     def _expose(self, storage: int) -> None:
         self._lasting.add(storage)
         self.keeper.exposed.add(storage)

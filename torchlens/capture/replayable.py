@@ -1,8 +1,9 @@
 """A recorder that also tells what a run of the recorded calls needs, without the model's code.
 
 Told are, beside the calls: what Python took out of tensors (numbers, lists, answers, arrays), so that a run can see
-whether it would take the same; the elements of what no recorded call makes; memory that was written past torch after
-it had been handed out; and, when the forward has ended, digests of what it was given and returned.
+whether it would take the same; the elements of what no recorded call makes; memory that was written after it had been
+handed out, by a call or past torch; and, when the forward has ended, digests of what it was given and returned, and
+what other threads took meanwhile.
 
 A class of its own, so that a capture that did not ask pays nothing.
 """
@@ -10,24 +11,38 @@ A class of its own, so that a capture that did not ask pays nothing.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import random
 import sys
+from _thread import get_ident
 from collections import OrderedDict, UserDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from time import monotonic_ns
+from types import FrameType
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from journal.events import ConstantKept, ForwardWitnessed, ValueTaken, WrittenUnseen
+from journal.events.template import LIST, LONG, TUPLE
 from projections.columnar.arguments import is_whole
 from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import Function, generator_of
 from torchlens.capture.recorder import SHARES_OUTSIDE, Recorder
+from torchlens.capture.taking import (
+    ADDRESSES,
+    COPYING,
+    FACTS,
+    HELD,
+    LENDING,
+    READING,
+    fact_of,
+    is_own,
+    takers,
+)
 from torchlens.capture.template import MAX_TEXT, PLAIN, children, encode, leaves, path_of, plain_key
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import WitnessRecorder
@@ -37,29 +52,10 @@ from torchlens.undoing import undo
 Told = tuple[int, "str | None"]
 """A number and a digest, as the events have them."""
 
-TAKING_METHODS: Final = (
-    *("item", "tolist", "__int__", "__float__", "__index__", "__complex__"),
-    *("equal", "allclose", "is_nonzero", "is_conj", "is_neg", "is_inference", "__repr__", "__format__"),
-)
-"""Methods of tensors that give something that is no tensor: it depends on elements, or on what no record has.
+ANSWERS: Final = PLAIN | {complex}
+"""Classes of what Python takes as it is."""
 
-A truth is told in any case.
-"""
-
-TAKING_FUNCTIONS: Final = ("equal", "allclose", "is_nonzero", "is_conj", "is_neg", "is_inference")
-"""The same among the functions of ``torch``."""
-
-READING: Final = frozenset(("numpy", "__array__", "__dlpack__"))
-"""Ways of handing out memory that are there to be read."""
-
-LENDING: Final = frozenset(("untyped_storage", "storage", "__reduce_ex__"))
-"""Those that hand out all of a tensor's memory, not its elements alone; the last is how a tensor is pickled."""
-
-ADDRESSES: Final = frozenset(("data_ptr",))
-"""Those that say where it is. Whether anything was read there cannot be seen."""
-
-COPYING: Final = frozenset((copy.copy.__code__, copy.deepcopy.__code__))
-"""Code that pickles a tensor to make another of it at once."""
+TRUTH: Final = Function("__bool__", "torch.Tensor.__bool__", compat.truth)
 
 TOLD_CLASSES: Final[dict[type, str]] = {OrderedDict: "collections.OrderedDict", deque: "collections.deque"}
 """Containers of the standard library that a template shows as a plain dict or list."""
@@ -90,6 +86,8 @@ class ReplayableRecorder(Recorder):
         self._parameters: tuple[Told, ...] = ()
         self._buffers: list[Told] = []
         self._asked: dict[str, Function] = {}
+        self._taken_elsewhere: dict[str, None] = {}  # import paths of what other threads took something with
+        self._written_elsewhere: dict[int, None] = {}  # values that other threads wrote to
         self._result: Any = None
         self._drawn: tuple[str, ...] = ()
         self._stood: dict[str, bytes] = {}  # by device: the state of its generator after the last draw
@@ -114,46 +112,66 @@ class ReplayableRecorder(Recorder):
     @contextlib.contextmanager
     def _listening_to_takers(self) -> Iterator[None]:
         """Every way of taking a number out of a tensor tells of it."""
-        places: list[tuple[Any, str, Any]] = []
+        restore = takers().install()
         try:
-            for owner, path, names in (
-                (Tensor, "torch.Tensor", (*TAKING_METHODS, "__reduce_ex__")),
-                (torch, "torch", TAKING_FUNCTIONS),
-            ):
-                for name in names:
-                    original = getattr(owner, name)
-                    places.append((owner, name, original if name in vars(owner) else None))
-                    setattr(owner, name, self._taker(name, f"{path}.{name}", original))
             yield
         finally:
-            undo([functools.partial(_put_back, *place) for place in places])
+            restore()
 
-    def _taker(self, name: str, path: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        function = Function(name, path, original)
+    def taking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        frame = sys._getframe(2)
+        if frame.f_code in COPYING or is_own(frame):
+            return function.original(*args, **kwargs)
+        if not self.is_listening():
+            self._took_elsewhere(function, args, kwargs)
+            return function.original(*args, **kwargs)
+        if function.func_name in FACTS or function.func_name in ADDRESSES:  # may be asked of another first
+            with compat.NoTorchFunction():
+                self._note_taken(function, args, kwargs, frame, self._fact(function.func_name, args), None)
+            with self.working():
+                return function.original(*args, **kwargs)
+        start = monotonic_ns()
+        try:
+            result = function.original(*args, **kwargs)
+        except Exception as error:
+            with compat.NoTorchFunction():
+                self._call_raised(function, args, kwargs, error, start)
+            raise
+        with compat.NoTorchFunction():
+            if function.func_name in READING:
+                self._hand_out(args[0])
+            self._took(function, args, kwargs, result, frame)
+        return result
 
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            if self.is_listening() and sys._getframe(1).f_code not in COPYING:
-                with compat.NoTorchFunction():
-                    self._took(function, args, kwargs, result, sys._getframe(1))
-            return result
-
-        OWN_CODE.add(call.__code__)
-        call.__wrapped__ = original  # type: ignore[attr-defined]  # as functools.wraps does
-        return call
+    def _fact(self, name: str, args: tuple[Any, ...]) -> Any:
+        with self.working():
+            return fact_of(name, args[0]) if name in FACTS else None
 
     def _took(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: Any) -> None:
-        """Tell what Python took: a number or an answer as it is, what is larger by the digest of its tensor."""
-        inputs: list[int] = []
-        tensors: list[Tensor] = []
-        self._look_at(args, kwargs)
-        template, named = self.take(args, kwargs, inputs, tensors)
-        is_plain = type(result) in PLAIN or isinstance(result, complex)
+        """Tell what Python took: numbers and answers as they are, what is larger by the digest of its tensor."""
+        is_plain = type(result) in ANSWERS or (type(result) is tuple and ANSWERS.issuperset(map(type, result)))
         if isinstance(result, str) and len(result) > MAX_TEXT:  # a template would cut it
             is_plain = False
-        look = memory_digest_of if function.func_name in LENDING else digest_of
-        with self.working():
-            digest = None if is_plain or not tensors or function.func_name in ADDRESSES else look(tensors[0])
+        digest = None
+        if not is_plain and function.func_name not in ADDRESSES:
+            look = memory_digest_of if function.func_name in LENDING else digest_of
+            with self.working():
+                digest = next((look(tensor) for _, tensor in leaves((args, kwargs))), None)
+        answer = encode(result, _ignore) if is_plain else None
+        self._note_taken(function, args, kwargs, frame, answer, digest)
+
+    def _note_taken(
+        self,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        frame: Any,
+        answer: Any,
+        digest: str | None,
+    ) -> None:
+        inputs: list[int] = []
+        self._look_at(args, kwargs)
+        template, named = self.take(args, kwargs, inputs, [])
         self.note(
             ValueTaken(
                 function=self._function(function),
@@ -162,10 +180,43 @@ class ReplayableRecorder(Recorder):
                 args=template,
                 kwargs=named,
                 inputs=tuple(inputs),
-                result=encode(result, _ignore) if is_plain else None,
+                result=answer,
                 digest=digest,
             )
         )
+
+    def _took_elsewhere(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember that another thread took something out of tensors of this forward; what, is not told."""
+        if get_ident() != self.thread:
+            with compat.NoTorchFunction():
+                if any(self._is_ours(tensor) for _, tensor in leaves((args, kwargs))):
+                    self._taken_elsewhere[function.qualname] = None
+
+    def _is_ours(self, tensor: Tensor) -> bool:
+        """Whether a tensor is of this forward, or was made of one by another thread's call."""
+        stray = self._strays.get(id(tensor))
+        is_made_of_ours = stray is not None and stray.tensor() is tensor and bool(stray.inputs)
+        return is_made_of_ours or self.value_of(tensor) is not None or id(tensor) in self._buffer_by_id
+
+    def _called_elsewhere(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As for any capture; what such a call takes out of our tensors, or writes to them, is remembered."""
+        with compat.NoTorchFunction():
+            ours = [tensor for _, tensor in leaves((args, kwargs)) if self._is_ours(tensor)]
+            versions = [compat.version_of(tensor) for tensor in ours]
+        result = super()._called_elsewhere(function, args, kwargs)
+        with compat.NoTorchFunction():
+            if ours and _is_answer(result):
+                self._taken_elsewhere[function.qualname] = None
+            for tensor, version in zip(ours, versions, strict=True):
+                value = self.value_of(tensor)
+                if value is not None and compat.version_of(tensor) != version:
+                    self._written_elsewhere[value] = None
+        return result
+
+    def tell_of_others(self) -> None:
+        super().tell_of_others()
+        for value in list(self._written_elsewhere):
+            self.note(WrittenUnseen(value=value))
 
     def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.paused or not self.is_listening():
@@ -173,7 +224,7 @@ class ReplayableRecorder(Recorder):
         if self._handed_out:
             self._look_at(args, kwargs)
         result = super().called(function, args, kwargs)
-        if type(result) in PLAIN and result is not None and any(True for _ in leaves((args, kwargs))):
+        if _is_answer(result) and any(True for _ in leaves((args, kwargs))):
             with compat.NoTorchFunction():  # such as ``torch.ops.aten.equal``
                 self._took(function, args, kwargs, result, sys._getframe(1))
         return result
@@ -184,7 +235,9 @@ class ReplayableRecorder(Recorder):
         return super().applied(function, args, kwargs, watched)
 
     def asked_truth(self, tensor: Any, result: bool) -> None:
-        if self._handed_out and self.is_listening():
+        if not self.is_listening():
+            self._took_elsewhere(TRUTH, (tensor,), {})
+        elif self._handed_out:
             self._look_at((tensor,), {})
         super().asked_truth(tensor, result)
 
@@ -192,11 +245,14 @@ class ReplayableRecorder(Recorder):
 
     def escaping(self, tensor: Any, name: str) -> None:
         super().escaping(tensor, name)
-        if not self.is_listening() or not isinstance(tensor, Tensor):
+        if not isinstance(tensor, Tensor):
+            return
+        function = self._asked.setdefault(name, Function(name, f"torch.Tensor.{name}", getattr(Tensor, name)))
+        if not self.is_listening():
+            self._took_elsewhere(function, (tensor,), {})
             return
         with compat.NoTorchFunction():
             if name in READING or name in LENDING or name in ADDRESSES:
-                function = self._asked.setdefault(name, Function(name, f"torch.Tensor.{name}", getattr(Tensor, name)))
                 self._took(function, (tensor,), {}, tensor, sys._getframe(2))
             self._hand_out(tensor)
 
@@ -231,11 +287,13 @@ class ReplayableRecorder(Recorder):
         return now != before
 
     def _was_written(self, inputs: list[int], tensors: list[Tensor], written: list[int], first: int) -> None:
-        if self._handed_out:  # by a call, as is told
+        if self._handed_out:  # by a call, as is told: but Python may read it where it has it in hand
             for position in written:
                 storage = self._storage_number(inputs[position])
                 if storage in self._handed_out:
                     self._has_changed(storage)
+                    digest = self._handed_out[storage][1]
+                    self._note_taken(HELD, (tensors[position],), {}, _of_model(sys._getframe(1)), None, digest)
         super()._was_written(inputs, tensors, written, first)
 
     # -- what no recorded call makes
@@ -279,7 +337,7 @@ class ReplayableRecorder(Recorder):
         if self.values == first or inputs:
             return
         made = [tensor for _, tensor in leaves(result)]
-        if function.func_name in SHARES_OUTSIDE:
+        if function.func_name in SHARES_OUTSIDE and not _is_list(template):
             for tensor in made:
                 self._hand_out(tensor)
         if not all(map(is_whole, (*template, *named))):
@@ -329,6 +387,7 @@ class ReplayableRecorder(Recorder):
                     for number, parameter in enumerate(self._params)
                     if parameter.layout is torch.strided and not parameter.is_contiguous()
                 ),
+                taken_elsewhere=tuple(self._taken_elsewhere),
             )
         )
         self._result = None
@@ -343,12 +402,28 @@ class ReplayableRecorder(Recorder):
         before = _other_generators()
         with self.working():
             self._stood.update(generators.states())
+        places = [(kind, name) for kind in (random.Random, random.SystemRandom) for name in ("random", "getrandbits")]
+        held = [(*place, vars(place[0]).get(place[1])) for place in places]
+        drawn: dict[str, None] = {}
         try:
+            for kind, name in places:
+                setattr(kind, name, self._drawing_method(getattr(kind, name), drawn))
             yield
         finally:
+            undo([functools.partial(_put_back, *place) for place in held])
             after = _other_generators()
-            drawn = tuple(name for name, state in after.items() if before.get(name, state) != state)
-            self._drawn = (*drawn, "torch") if self._is_set else drawn
+            drawn.update((name, None) for name, state in after.items() if before.get(name, state) != state)
+            self._drawn = (*drawn, "torch") if self._is_set else tuple(drawn)
+
+    def _drawing_method(self, original: Callable[..., Any], drawn: dict[str, None]) -> Callable[..., Any]:
+        """A method by which each generator of Python's draws, that of ``random`` and all others."""
+
+        def draw(*args: Any) -> Any:
+            if self.is_listening():
+                drawn["python"] = None
+            return original(*args)
+
+        return functools.wraps(original)(draw)
 
     def _keep_random_state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         """As for any capture; torch's generators must stand where the last draw left them."""
@@ -411,7 +486,27 @@ def _renamed(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...
                 yield from _renamed(item, (*path, plain_key(key)))
 
 
-def _put_back(owner: Any, name: str, original: Any) -> None:
+def _of_model(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame, from this one outwards, that is not of ours."""
+    while frame is not None and is_own(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _is_answer(result: Any) -> bool:
+    """Whether a call gave numbers or answers alone: None is what calls give that give nothing."""
+    if type(result) in ANSWERS:
+        return result is not None
+    return type(result) is tuple and len(result) > 0 and ANSWERS.issuperset(map(type, result))
+
+
+def _is_list(template: tuple[Any, ...]) -> bool:
+    """Whether a call's first argument is numbers, alone or in lists: a tensor made of such has memory of its own."""
+    first = template[0] if template else ()
+    return not isinstance(first, tuple) or first[:1] in ((LIST,), (TUPLE,), (LONG,))
+
+
+def _put_back(owner: type, name: str, original: Any) -> None:
     if original is not None:
         setattr(owner, name, original)
     elif name in vars(owner):  # it has it from a base
@@ -436,5 +531,10 @@ class ReplayableThoroughWitness(ReplayableRecorder, ThoroughWitness):
 
 OWN_CODE.update(
     method.__code__
-    for method in (ReplayableRecorder.called, ReplayableRecorder.applied, ReplayableRecorder.module_called)
+    for method in (
+        ReplayableRecorder.called,
+        ReplayableRecorder.applied,
+        ReplayableRecorder.module_called,
+        ReplayableRecorder.taking,
+    )
 )

@@ -25,6 +25,7 @@ from torch import nn
 
 from torchlens import compat
 from torchlens.capture.model import OWN_ATTRIBUTES
+from torchlens.capture.taking import takers
 from torchlens.capture.wrap import wrapper_of, wrappers
 from torchlens.undoing import undo
 
@@ -62,19 +63,31 @@ _simple: Final[weakref.WeakKeyDictionary[type, bool | tuple[str, ...]]] = weakre
 """Whether the attributes of a class's instances are looked at as those of a container; names, where they are slots."""
 
 
-class Sweep:
-    """The exchanges of one capture; ``restore`` takes each back. An exchange is noted before it is made."""
+@functools.cache
+def found_functions() -> frozenset[int]:
+    """The ids of all functions that are looked for; which of them are exchanged is the capture's to say."""
+    return frozenset(wrappers().by_original.keys() | takers().by_original.keys())
 
-    def __init__(self) -> None:
+
+class Sweep:
+    """The exchanges of one capture; ``restore`` takes each back. An exchange is noted before it is made.
+
+    Args:
+        takes: What takes numbers out of tensors is exchanged, too.
+    """
+
+    def __init__(self, *, takes: bool = False) -> None:
         self._undo: list[Callable[[], Any]] = []
         self._wrapped = wrappers().by_original
-        self._wrappers = wrappers().by_wrapper
+        self._takers = takers().by_original if takes else {}
+        self._known = found_functions()
+        self._wrappers = {**wrappers().by_wrapper, **(takers().by_wrapper if takes else {})}
 
     def replacement(self, value: Any) -> Any:
         """What to put in the place of ``value``; None to leave it."""
         kind = type(value)
         if kind in CALLABLES:
-            made = self._wrapped.get(id(value))
+            made = self._wrapped.get(id(value)) or self._takers.get(id(value))
             if made is None and kind is types.FunctionType:
                 return wrappers().transformed(value)
             if made is not None or kind is not types.BuiltinFunctionType:
@@ -152,7 +165,7 @@ class Sweep:
     def _hit(self, value: Any, depth: int = 0) -> bool:
         """Whether this is a function to exchange, or holds one."""
         kind = type(value)
-        if kind in CALLABLES and id(value) in self._wrapped:
+        if kind in CALLABLES and id(value) in self._known:
             return True
         if kind is types.FunctionType:
             if id(value) in self._wrappers:
@@ -200,9 +213,10 @@ class Sweep:
     def _over_class(self, kind: type) -> None:
         for name, value in list(vars(kind).items()):
             plain = value.__func__ if isinstance(value, staticmethod) else value
-            if type(plain) in CALLABLES and id(plain) in self._wrapped:
+            made = self._wrapped.get(id(plain)) or self._takers.get(id(plain)) if type(plain) in CALLABLES else None
+            if made is not None:
                 self._undo.append(functools.partial(setattr, kind, name, value))
-                setattr(kind, name, staticmethod(self._wrapped[id(plain)]))
+                setattr(kind, name, staticmethod(made))
             elif type(plain) in TABLES and self._hit(plain):
                 made = self._exchanged(plain)
                 if made is not None:

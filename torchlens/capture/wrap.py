@@ -48,6 +48,9 @@ class Listener(Protocol):
     def data_replaced(self, tensor: Any, source: Any) -> None:
         """``tensor.data = source`` was executed."""
 
+    def taking(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Python takes out of tensors what is no tensor; makes the call and gives its result."""
+
 
 _listener: Listener | None = None
 
@@ -154,6 +157,10 @@ class Wrappers:
     def function(self, name: str, qualname: str) -> Function | None:
         """The watched function with this name and import path, as an event has them; None where there is none."""
         return self._by_name.get((name, qualname))
+
+    def placed(self, owner: type, name: str) -> Any:
+        """What stands for a method of a class while wrapped."""
+        return next(wrapper for kind, known, wrapper, _ in self._methods if kind is owner and known == name)
 
     def _known(self, function: Function) -> Function:
         self.functions.append(function)

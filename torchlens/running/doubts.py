@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
 from projections.structure.program import Asked, Given, Program
 from torchlens import compat
+from torchlens.capture.copied import MARK
 from torchlens.capture.facts import modes_around
-from torchlens.capture.replayable import LENDING
+from torchlens.capture.taking import FACTS, LENDING, fact_of
 from torchlens.capture.template import path_of
 from torchlens.reading.run_result import Divergence
 from torchlens.reading.view import View
@@ -43,18 +44,26 @@ def doubts(view: View, program: Program, given: Bound, state: State, *, is_fresh
         *of_modes(program),
         *(of_training(view) if state.source == "live_model_state" else ()),
         *of_generators(program, is_fresh=is_fresh),
+        *of_threads(program),
     ]
 
 
 def of_inputs(program: Program, given: Bound) -> Iterator[Divergence]:
-    looks_at_memory = any(isinstance(step, Asked) and step.func_name in LENDING for step in program.steps)
+    asked = {step.func_name for step in program.steps if isinstance(step, Asked)}
+    facts = [name for name in FACTS if name in asked]
     for step in program.steps:
         if isinstance(step, Given):
             name = ".".join(map(str, step.path)) or "the input"
             with compat.NoTorchFunction():
-                found = list(differences(step, given.originals[step.value]))
-                if looks_at_memory and lies_elsewhere(given.originals[step.value], given.tensors[step.value]):
+                original, copy = given.originals[step.value], given.tensors[step.value]
+                found = list(differences(step, original))
+                if asked & LENDING and lies_elsewhere(original, copy):
                     found.append("is part of a larger memory, which Python looked at")
+                found += [
+                    f"is none whose {fact} is that of a new tensor, and Python asked for it"
+                    for fact in facts
+                    if fact_of(fact, original) != fact_of(fact, copy)
+                ]
             for problem in found:
                 yield Divergence("input_form_differs", f"{name} {problem}", step.at, None)
 
@@ -73,6 +82,9 @@ def differences(step: Given, tensor: Tensor) -> Iterator[str]:
         elif strides != like.strides:
             yield f"has strides {strides}, and had {like.strides or 'those of a contiguous tensor'}"
     kind = type(tensor)
+    own = sorted(vars(tensor).keys() - {MARK}) if kind is Tensor else ()
+    if own:  # which the copy that the capture's model was given had not
+        yield f"has attributes of its own, as {own[0]!r}"
     if isinstance(tensor, nn.Parameter):  # the capture's model was given a copy, which is none
         yield "is a parameter, and the model was given a tensor"
     elif (None if kind is Tensor else path_of(kind)) != like.tensor_class:
@@ -127,3 +139,10 @@ def of_generators(program: Program, *, is_fresh: bool) -> Iterator[Divergence]:
         elif is_fresh:
             problem = 'the model set the state of torch\'s generator, which draws="recorded" alone gives again'
             yield Divergence("generator_was_set", problem, None, None)
+
+
+def of_threads(program: Program) -> Iterator[Divergence]:
+    """What other threads took out of the forward's tensors, which they may have handed to it."""
+    assert program.witnessed is not None  # preflight would have refused
+    for path in program.witnessed.taken_elsewhere:
+        yield Divergence("taken_elsewhere", f"another thread took something by {path}", None, None)

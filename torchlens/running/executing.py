@@ -11,6 +11,7 @@ Rule   what Python took out of tensors is taken again and compared. The first di
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -35,17 +36,20 @@ from projections.structure.program import (
     Truth,
 )
 from torchlens import compat
-from torchlens.capture.functions import BUILTINS, generator_of
-from torchlens.capture.replayable import ADDRESSES, LENDING, memory_digest_of
+from torchlens.capture.functions import generator_of
+from torchlens.capture.inputs import copied
+from torchlens.capture.replayable import memory_digest_of
+from torchlens.capture.taking import ADDRESSES, HELD, LENDING
 from torchlens.capture.template import encode, leaves, path_of
 from torchlens.errors import PathDivergenceError, TorchLensError, message_of
+from torchlens.generators import RandomState
 from torchlens.reading.run_result import Divergence, Draws, PathFaithfulness
 from torchlens.reading.view import View
 from torchlens.replay.arguments import call_arguments
 from torchlens.replay.replaying import AUTOCAST_DEVICES, defaults_of, in_defaults, spot_of
 from torchlens.replay.restoring import Image, laid_out
 from torchlens.running.contract import is_same
-from torchlens.running.functions import ANSWERING, HANDING_OUT, function_of
+from torchlens.running.functions import ANSWERING, HANDING_OUT, OF_OBJECTS, function_of, is_writing
 from torchlens.running.obstacles import place_of
 from torchlens.tensors import DTYPE_BY_WORD, digest_of, has_plain_memory
 
@@ -340,34 +344,72 @@ class Execution:
         self.num_checks += 1
         key = (step.func_name, step.func_qualname)
         if step.func_name in ADDRESSES:
-            place = place_of(self.view, step.site)
-            self.unsure(Divergence("memory_looked_at", f"{step.func_qualname} gave an address", step.at, place))
-            return
-        if step.digest is not None or key in HANDING_OUT:
+            self.looked_at_memory(step, f"{step.func_qualname} gave an address")
+        elif step.digest is not None or key in HANDING_OUT:
             look = memory_digest_of if step.func_name in LENDING else digest_of
             found = look(given[0]) if given else None
             if found != step.digest:
-                self.differs(step, "taken_value_divergence", f"{step.func_qualname} gives other numbers than it did")
-            return
+                if key == (HELD.func_name, HELD.qualname):
+                    self.looked_at_memory(step, "other numbers were written to memory that Python had in hand")
+                else:
+                    self.differs(
+                        step, "taken_value_divergence", f"{step.func_qualname} gives other numbers than it did"
+                    )
+        else:
+            self.ask_for_answer(step, given)
+
+    def ask_for_answer(self, step: Asked, given: list[Tensor]) -> None:
+        key = (step.func_name, step.func_qualname)
         function = ANSWERING.get(key) or function_of(*key, step.opaque)
         assert function is not None  # preflight would have refused
         args, kwargs = call_arguments(step.args, step.kwargs, given)
-        answer = encode(function(*args, **kwargs), lambda tensor: None)
-        if not is_same(answer, step.result):
-            self.differs(step, "taken_value_divergence", f"{step.func_qualname} gives {answer} and gave {step.result}")
+        try:
+            answer = encode(function(*args, **kwargs), lambda tensor: None)
+        except Exception as error:  # noqa: BLE001  # whatever it raises, the model would have got
+            raised = f"{step.func_qualname} raises {type(error).__name__}, and did not: {message_of(error)[:200]}"
+            self.differs(step, "call_outcome_divergence", raised)
+            return
+        is_fact = key in OF_OBJECTS
+        if is_fact and any(self.is_from_outside(number) for number in step.inputs):
+            self.looked_at_memory(step, f"{step.func_qualname} was asked of what a run has a copy of")
+        elif not is_same(answer, step.result):
+            told = f"{step.func_qualname} gives {answer} and gave {step.result}"
+            self.looked_at_memory(step, told) if is_fact else self.differs(step, "taken_value_divergence", told)
+
+    def is_from_outside(self, number: int) -> bool:
+        """Whether a value lies in the memory of a buffer, a constant or a written parameter: runs copy these."""
+        if number < 0:
+            return -1 - number in self.program.written
+        like = self.program.memory.describe(number)
+        return like is not None and like.storage is not None and like.storage in self.outside
+
+    @functools.cached_property
+    def outside(self) -> frozenset[int | None]:
+        """Storages of buffers and constants."""
+        return frozenset(step.like.storage for step in self.program.steps if isinstance(step, Constant | BufferRead))
+
+    def looked_at_memory(self, step: Asked, problem: str) -> None:
+        self.unsure(Divergence("memory_looked_at", problem, step.at, place_of(self.view, step.site)))
 
     def ask_for_exception(self, step: Asked, given: list[Tensor]) -> None:
         """Whether a call that raised, and whose exception the model caught, raises again."""
-        function = function_of(step.func_name, step.func_qualname, step.opaque)
-        if function is None or not isinstance(function, BUILTINS) or not all(map(is_whole, (*step.args, *step.kwargs))):
-            return  # what Python code of torch's raises depends on shapes, or on answers that were told
+        key = (step.func_name, step.func_qualname)
+        function = ANSWERING.get(key) or function_of(*key, step.opaque)
+        hangs_on_graph = any(tensor.requires_grad for tensor in given) and is_writing(*key)
+        if function is None or hangs_on_graph or not all(map(is_whole, (*step.args, *step.kwargs))):
+            problem = f"{step.func_qualname} raised {step.exception}, and cannot be asked whether it would again"
+            self.unsure(Divergence("outcome_not_asked", problem, step.at, place_of(self.view, step.site)))
+            return
         self.num_checks += 1
-        args, kwargs = call_arguments(step.args, step.kwargs, given)
+        args, kwargs = call_arguments(step.args, step.kwargs, spared(given))
+        generators = RandomState()
         try:
             function(*args, **kwargs)
         except Exception as error:  # noqa: BLE001  # whatever it raises is the answer
             if path_of(type(error)) == step.exception:
                 return
+        finally:
+            generators.restore()
         self.differs(step, "call_outcome_divergence", f"{step.func_qualname} raised {step.exception}, and does not now")
 
     def differs(self, step: Asked | Truth, code: str, problem: str) -> None:
@@ -384,6 +426,13 @@ class Execution:
         if self.faithfulness == "verified":
             self.faithfulness = "unverifiable"
             self.divergence = found
+
+
+def spared(tensors: list[Tensor]) -> list[Tensor]:
+    """Tensors for a call that may write to them and leave nothing: copies, but of those on the graph."""
+    with compat.NoTorchFunction():
+        copies, _, _ = copied(tuple(tensors), {})
+    return [one if one.requires_grad else copy for one, copy in zip(tensors, copies, strict=True)]
 
 
 def refused(found: Divergence) -> PathDivergenceError:

@@ -485,7 +485,8 @@ def _watched(
 ) -> Iterator[Instrumented]:
     """Wrappers on torch and on the model; on every way out all is as it was."""
     wrappers = wrap.wrappers()
-    sweep, handlers, starts = Sweep(), Handlers(), turns.Starts()
+    sweep = Sweep(takes=request.options.replayable)
+    handlers, starts = Handlers(), turns.Starts()
     enters_root = request.forward == request.model.__call__
     instrumented = Instrumented(
         described,

@@ -364,6 +364,7 @@ class Building:
                 buffers=tuple((number, None) for number in range(len(self.buffers))),
                 generators=("python",) if self.chance() else (),
                 layouts=tuple((number, (1, 2)) for number in range(self.num_parameters)),
+                taken_elsewhere=("torch.Tensor.item",) if self.chance() else (),
             )
         )
 
