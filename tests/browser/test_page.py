@@ -581,6 +581,67 @@ def test_the_op_that_failed_is_red_and_its_message_is_told(failed_page: Path, op
     picture(page, "failed")
 
 
+def test_a_backward_pass_that_raised_is_red_and_says_what_and_where(
+    browser: Any, folder: Path, open_page: Opened
+) -> None:
+    page = open_page(examples.failed_backward().to_html(folder / "failed_backward.html"))
+    assert page.inner_text("#status") == "complete; backward 1 failed"
+    assert "RuntimeError: no way <b>, in noway_back_1" in page.inner_text("#panel .failure")
+    red, green, blue = colour_at(page, "noway_1_2")
+    assert red > 150 > 90 > max(green, blue)
+    page.click("#status")
+    assert ask(page, "selected()") == "noway_1_2"
+    assert "no way" in page.inner_text("#panel .failure")
+    page.select_option("#jump", label="backward 1, its end")
+    assert "backward 1 failed: RuntimeError: no way <b>" in page.inner_text("#event")
+    picture(page, "failed_backward")
+
+
+def test_keys_move_the_picture_again_once_something_was_chosen_from_a_list(
+    recurrent_page: Path, open_page: Opened
+) -> None:
+    page = open_page(recurrent_page)
+    page.focus("#by")
+    page.select_option("#by", "time")
+    page.keyboard.press("f")
+    page.keyboard.press("o")
+    assert page.evaluate("document.activeElement.tagName") == "CANVAS"
+    page.focus("#by")
+    page.keyboard.press("ArrowDown")  # who walks along the list with keys stays in it
+    assert page.evaluate("document.activeElement.id") == "by"
+    before = ask(page, "moment().position")
+    page.keyboard.press(",")
+    assert ask(page, "moment().position") == before - 1
+
+
+def test_an_emptied_search_finds_nothing(recurrent_page: Path, open_page: Opened) -> None:
+    page = open_page(recurrent_page)
+    page.keyboard.press("/")
+    page.keyboard.type("tanh")
+    page.wait_for_selector("#hits li")
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Enter")
+    assert ask(page, "selected()") is None
+
+
+def test_a_page_is_headed_by_the_name_that_the_capture_was_given(
+    reader_page: Path, browser: Any, folder: Path, open_page: Opened
+) -> None:
+    page = open_page(reader_page)
+    assert page.inner_text("#toolbar .title") == page.inner_text("#panel h2") == "a small reader"
+    assert "Reader" in page.inner_text("#panel h2 + .note")
+    unnamed = open_page(tl.trace(Block(), torch.rand(1, 2, 8)).to_html(folder / "unnamed.html"))
+    assert unnamed.inner_text("#toolbar .title") == "Block"
+
+
+def test_blocks_that_follow_each_other_stand_one_below_the_other(reader_page: Path, open_page: Opened) -> None:
+    page = open_page(reader_page)
+    page.keyboard.press("f")
+    heights = [page.evaluate("label => window.torchlens.where(label).y", f"body.blocks.{one}:1") for one in range(4)]
+    assert heights == sorted(set(heights))
+
+
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 
 

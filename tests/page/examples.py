@@ -86,6 +86,38 @@ def failed() -> tl.Trace:
     return trace
 
 
+class NoWay(torch.autograd.Function):
+    """Gives a value, and no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise RuntimeError("no way <b>")
+
+
+class OneWay(nn.Module):
+    """Its backward raises in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        return NoWay.apply(self.linear(x)).relu()
+
+
+def failed_backward() -> tl.Trace:
+    """A whole forward, and a backward pass that raised."""
+    torch.manual_seed(0)
+    trace = tl.trace(OneWay(), torch.rand(2, 4), name="one way")
+    with pytest.raises(RuntimeError, match="no way"):
+        trace.backward(trace.output.sum())
+    return trace
+
+
 class Chain(nn.Module):
     """Many ops in a row, in blocks."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import torchlens as tl
+from tests.page import examples
 from tests.page.examples import EXAMPLES, chain
 from torchlens.page.data import page_data
 from torchlens.reading.locations import place_of_op
@@ -139,6 +140,18 @@ def test_the_timeline_is_in_order_and_within_the_events(trace: tl.Trace, data: d
         assert ended is None or begun < ended < count
     for begun, ended in zip(data["passes"]["begun"], data["passes"]["ended"], strict=True):
         assert ended is None or begun < ended < count
+
+
+def test_a_backward_pass_that_raised_tells_what_and_where() -> None:
+    trace = examples.failed_backward()
+    data = page_data(trace)
+    (done,) = trace.autograd.backward_passes
+    assert (data["ending"], data["status"]) == (None, "complete")
+    assert texts(data, "passes", "status") == ["error"]
+    assert texts(data, "passes", "error") == ["RuntimeError: no way <b>"]
+    assert texts(data, "passes", "raised_in") == [done.raised_in]
+    assert [texts(data, "ops", "type")[row] for row in data["passes"]["op"]] == ["noway"]
+    trace.cleanup()
 
 
 @pytest.mark.parametrize("name", ["recurrent", "failed"])

@@ -292,10 +292,17 @@ class Page:
         }
 
     def passes(self, has_diary: bool) -> dict[str, list[Any]]:
-        column = self.tables.backward_passes.column
+        column, nodes = self.tables.backward_passes.column, self.tables.grad_fns
+        raised = column("raised_in")
+        op_of = dict(zip(nodes.column("label"), nodes.column("op_row"), strict=True)) if any(raised) else {}
+        told = zip(column("error_type"), column("error_message"), strict=True)
+        errors = [f"{kind.rpartition('.')[2]}: {said or ''}".rstrip(": ") if kind else None for kind, said in told]
         return {
             "label": self.text([f"backward {number}" for number in column("pass_index")]),
             "status": self.text(column("status")),
+            "error": self.text(errors),
+            "raised_in": self.text(raised),
+            "op": rows_of([op_of.get(node, NOWHERE) for node in raised], len(self.tables.ops)),
             "trigger": self.text(column("trigger")),
             "begun": self.events(column("event"), told=has_diary),
             "ended": self.events(column("closed_event"), told=has_diary),

@@ -145,7 +145,7 @@ export class Colours {
         family = FAMILIES.find(([, , , of]) => of.test(name))![0];
         known.set(name, family);
       }
-      if (op !== model.failed) this.families.add(family);
+      if (!model.isRed(op)) this.families.add(family);
       return family;
     });
   }
@@ -226,7 +226,7 @@ export class Colours {
 
   private made(id: number): string {
     const { model, theme } = this;
-    if (id === model.failed) return theme.failed;
+    if (model.isRed(id)) return theme.failed;
     if (model.isOp(id)) {
       return this.by === "type" ? theme.families[this.family[id]!]! : this.scaled(this.amounts[id]!);
     }

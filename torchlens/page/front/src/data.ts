@@ -77,7 +77,16 @@ export interface PageData {
     values: Maybe[];
     kept: boolean[];
   };
-  passes: { label: Text[]; status: Text[]; trigger: Text[]; begun: Maybe[]; ended: Maybe[] };
+  passes: {
+    label: Text[];
+    status: Text[];
+    error?: Text[]; // what a pass raised
+    raised_in?: Text[]; // the autograd node that raised
+    op?: number[]; // its op; -1 for none
+    trigger: Text[];
+    begun: Maybe[];
+    ended: Maybe[];
+  };
   firings: { pass: number[]; event: Maybe[]; node: Text[]; type: Text[]; op: number[]; param?: Text[]; time: Maybe[] };
   events: { count: number; has_diary: boolean; times?: Maybe[] | null };
 }

@@ -5,7 +5,8 @@
 // Rule   A group is laid out alone: what is closed costs nothing, and opening one group leaves others as they are.
 // Note   dagre gives the better picture and takes 0.1 s for 60 boxes, 2 s for 300; above a small size each box goes below
 //        the boxes that it reads, and long edges run beside them in lanes, which takes time in proportion to their number.
-// Rule   What would be far higher than wide is cut into columns, read from left to right.
+// Rule   What would be far higher than wide is cut into columns, read from left to right, if that makes it much lower: where
+//        one box is most of it, all stay one below the other.
 
 import dagre from "@dagrejs/dagre";
 
@@ -43,8 +44,9 @@ const TRACKS = 5; // heights at which lines to lanes run between two rows
 const TRACK = 2;
 const WIDEST_ROW = 1500;
 const STEEP = 700; // px; what is less wide or high than this can be seen at once
-const TALL = 1500;
+const TALL = 2600;
 const COLUMN_GAP = 40;
+const WORTH = 0.6; // of its height, what the highest column has at most
 
 const made = new Map<string, Layout>();
 
@@ -314,9 +316,9 @@ function inColumns(layout: Layout, boxes: Box[], edges: Edge[]): Layout {
   if (layout.h < TALL || layout.h < 2.5 * layout.w) return layout;
   const wanted = Math.max(2, Math.round(Math.sqrt((1.5 * layout.h) / (layout.w + COLUMN_GAP))));
   const cuts = cutsOf(layout, boxes, edges, wanted);
-  if (!cuts.length) return layout;
   const begins = [0, ...cuts];
   const ends = [...cuts, layout.h];
+  if (Math.max(...begins.map((begin, at) => ends[at]! - begin)) > WORTH * layout.h) return layout;
   const columnAt = (y: number): number => {
     let column = 0;
     while (column < cuts.length && y >= cuts[column]!) column++;

@@ -83,6 +83,7 @@ export class Page {
       this.scrubber.draw(THEMES[this.theme]);
     }).observe(document.getElementById("stage")!);
     window.addEventListener("keydown", (event) => this.pressed(event));
+    this.leaveLists(host);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => {
       this.theme = event.matches ? "dark" : "light";
       this.dress();
@@ -91,9 +92,14 @@ export class Page {
 
   private toolbar(): HTMLElement {
     const { data } = this.model;
-    const name = data.model || data.title;
-    const title = button(name.slice(name.lastIndexOf(".") + 1), () => this.select(undefined), { class: "title", title: `${name}: the whole trace` });
-    const status = data.ending
+    const title = button(this.model.heading, () => this.select(undefined), { class: "title", title: `${data.model || data.title}: the whole trace` });
+    const [raised] = this.model.failedPasses;
+    const status = !data.ending && raised !== undefined
+      ? button(`${data.status}; ${this.model.text(data.passes.label[raised])} failed`, () => {
+          const op = data.passes.op?.[raised] ?? -1;
+          this.select(op >= 0 ? op : undefined, { reveal: true });
+        }, { class: "status failed", id: "status", title: this.model.errorOf(raised) })
+      : data.ending
       ? button(`${data.status}: ${data.ending.kind}`, () => this.select(this.model.failed >= 0 ? this.model.failed : undefined, { reveal: true }), {
           class: "status failed",
           id: "status",
@@ -256,12 +262,26 @@ export class Page {
 
   // -- keys
 
+  /** Who has chosen from a list with the mouse goes on with the keys of the picture; who walks along it with keys stays. */
+  private leaveLists(host: HTMLElement): void {
+    let byKey = false;
+    const isList = (event: Event): boolean => event.target instanceof HTMLSelectElement;
+    host.addEventListener("focusin", () => (byKey = false));
+    host.addEventListener("pointerdown", () => (byKey = false));
+    host.addEventListener("keydown", (event) => (byKey ||= isList(event)));
+    host.addEventListener("change", (event) => {
+      if (isList(event) && !byKey) this.view.canvas.focus();
+    });
+  }
+
   private pressed(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.target as HTMLElement;
     if ((this.help as HTMLDialogElement).open) return;
     const kind = target instanceof HTMLInputElement ? target.type : target.tagName;
-    if ((kind === "search" || kind === "SELECT") && event.key !== "Escape") return;
+    if (kind === "search" && event.key !== "Escape") return;
+    // A list takes letters, numbers, arrows and the like for itself.
+    if (kind === "SELECT" && event.key !== "Escape" && !/^[,.<>/+=?-]$/.test(event.key)) return;
     if (kind === "range" && /^(Arrow|Page|Home|End)/.test(event.key)) return;
     if (kind === "checkbox" && event.key === " ") return;
     if (target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;

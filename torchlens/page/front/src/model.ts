@@ -35,6 +35,10 @@ export class Model {
   private readonly computing: Int32Array;
   readonly root: number;
   readonly failed: number;
+  /** Backward passes that raised, by row. */
+  readonly failedPasses: number[];
+  /** The op that failed, and those in whose nodes a backward pass raised. */
+  private readonly red: Set<number>;
   private readonly labels = new Map<string, number>();
 
   constructor(readonly data: PageData) {
@@ -43,6 +47,10 @@ export class Model {
     const m = (this.numCalls = calls.label.length);
     this.root = n;
     this.failed = data.ending?.op ?? ops.kind.findIndex((kind) => this.text(kind) === "failed");
+    const { passes } = data;
+    this.failedPasses = passes.status.map((_, row) => row).filter((row) => this.text(passes.status[row]) === "error");
+    this.red = new Set([this.failed, ...this.failedPasses.map((row) => passes.op?.[row] ?? -1)]);
+    this.red.delete(-1);
 
     for (let op = 0; op < n; op++) {
       this.parent.push(n + (ops.call[op]! >= 0 && ops.call[op]! < m ? ops.call[op]! : 0));
@@ -151,6 +159,26 @@ export class Model {
 
   isOp(id: number): boolean {
     return id < this.numOps;
+  }
+
+  /** Whether it is the op that failed, or one in whose node a backward pass raised. */
+  isRed(id: number): boolean {
+    return this.red.has(id);
+  }
+
+  /** What the capture is called: by the name that it was given, else by the class of the model. */
+  get heading(): string {
+    const { model, title } = this.data;
+    const name = model.slice(model.lastIndexOf(".") + 1);
+    const isGiven = !title.startsWith(`${name}_`) || !/^\d+$/.test(title.slice(name.length + 1));
+    return (isGiven && title) || name || title;
+  }
+
+  /** What a backward pass raised, and in which node. */
+  errorOf(pass: number): string {
+    const { error, raised_in: node } = this.data.passes;
+    const where = this.text(node?.[pass]);
+    return (this.text(error?.[pass]) || "it raised") + (where ? `, in ${where}` : "");
   }
 
   /** Whether it is an op, and no input, output, buffer or call that failed. */

@@ -137,8 +137,10 @@ export class Panel {
     const { data } = model;
     const times = topBy(model.numOps, (op) => model.time(op), 8);
     return [
-      el("h2", {}, data.model || data.title),
+      el("h2", {}, model.heading),
+      data.model ? el("p", { class: "note" }, data.model) : null,
       this.ending(),
+      ...model.failedPasses.slice(0, MOST_LISTED).map((row) => this.failedPass(row)),
       table(data.facts.map(([name, text]) => [name, text])),
       times.length
         ? section("slowest ops", this.list(times.map((op) => () => this.link(op, undefined, seconds(model.time(op))))))
@@ -161,6 +163,18 @@ export class Panel {
       message ? el("p", {}, message) : null,
       where ? el("p", { class: "note" }, where) : null,
       failed >= 0 ? button(`see ${this.model.label(failed)}`, () => this.does.select(failed), { class: "link" }) : null,
+    );
+  }
+
+  private failedPass(row: number, hasLink = true): HTMLElement {
+    const { model } = this;
+    const op = model.data.passes.op?.[row] ?? -1;
+    return el(
+      "div",
+      { class: "failure" },
+      el("b", {}, `${model.text(model.data.passes.label[row])} failed`),
+      el("p", {}, model.errorOf(row)),
+      op >= 0 && hasLink ? button(`see ${model.label(op)}`, () => this.does.select(op), { class: "link" }) : null,
     );
   }
 
@@ -192,6 +206,7 @@ export class Panel {
       el("h2", {}, model.label(op)),
       marks.length ? el("p", {}, ...marks) : null,
       op === model.failed ? this.ending() : null,
+      ...model.failedPasses.filter((row) => model.data.passes.op?.[row] === op).map((row) => this.failedPass(row, false)),
       // An input has no time; a call that failed gave nothing.
       table(rows.filter(([, text]) => text !== "" && (kind === "op" || text !== NOT_KNOWN))),
     ];

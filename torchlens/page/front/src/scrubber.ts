@@ -172,10 +172,10 @@ export class Scrubber {
     });
     const drawn = new Set<string>();
     for (const { event, kind, row } of timeline.happenings) {
-      if (kind !== "op" && kind !== "fired" && kind !== "gradient") continue;
+      const isFailed = kind === "op" ? row === model.failed : kind === "ended" && model.failedPasses.includes(row);
+      if (kind !== "op" && kind !== "fired" && kind !== "gradient" && !isFailed) continue;
       const at = Math.floor(x(event));
       const key = `${kind}${at}`;
-      const isFailed = kind === "op" && row === model.failed;
       if (drawn.has(key) && !isFailed) continue;
       drawn.add(key);
       c.globalAlpha = kind === "gradient" ? 1 : 0.75;

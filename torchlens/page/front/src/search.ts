@@ -77,6 +77,9 @@ export class Search {
   private look(): void {
     const wanted = this.field.value.trim().toLowerCase();
     if (!wanted) {
+      this.hits = [];
+      this.at = -1;
+      this.said.textContent = "";
       this.hide();
       return;
     }

@@ -169,8 +169,9 @@ export class Timeline {
       case "gradient":
         return gradients.op[one.row]! >= 0 ? gradients.op[one.row]! : this.userOf(gradients.param[one.row]);
       case "begun":
-      case "ended":
         return -1;
+      case "ended":
+        return this.model.failedPasses.includes(one.row) ? (this.model.data.passes.op?.[one.row] ?? -1) : -1;
     }
   }
 
@@ -194,7 +195,7 @@ export class Timeline {
       case "begun":
         return `${model.text(passes.label[one.row])} began`;
       case "ended":
-        return `${model.text(passes.label[one.row])} ended`;
+        return model.failedPasses.includes(one.row) ? `${model.text(passes.label[one.row])} failed: ${model.errorOf(one.row)}` : `${model.text(passes.label[one.row])} ended`;
       case "fired":
         return `${model.text(firings.node[one.row])} fired`;
       case "gradient": {

@@ -443,7 +443,7 @@ export class View {
   /** Colour of a box now: a gradient that is still to come has none. */
   private colour(id: number): string {
     const { colours } = this;
-    return colours.by === "gradient" && !this.withGradient.has(id) && id !== this.model.failed ? colours.unknown : colours.of(id);
+    return colours.by === "gradient" && !this.withGradient.has(id) && !this.model.isRed(id) ? colours.unknown : colours.of(id);
   }
 
   private drawBoxes(seen: Shown[], k: number): void {
@@ -498,7 +498,7 @@ export class View {
         }
         continue;
       }
-      const ink = id === model.failed ? theme.failedText : inkOn(this.colour(id));
+      const ink = model.isRed(id) ? theme.failedText : inkOn(this.colour(id));
       c.globalAlpha = this.isThere(id) ? 1 : 0.45;
       c.fillStyle = c.globalAlpha < 1 ? theme.text : ink;
       const isOp = model.isOp(id);
@@ -542,7 +542,7 @@ export class View {
           c.fill();
           c.stroke();
         }
-        if (id === model.failed) ring(one, theme.failed, 2, 3);
+        if (model.isRed(id)) ring(one, theme.failed, 2, 3);
       }
       if (id === this.hovered) ring(one, theme.faint, 1.5, 2);
       if (id === current) ring(one, theme.running, 3, 4);
@@ -574,7 +574,7 @@ export class View {
         c.fillStyle = theme.header;
         c.fillRect(left, top, wide, 15);
       }
-      c.fillStyle = one.open ? theme.text : one.id === model.failed ? theme.failedText : inkOn(this.colour(one.id));
+      c.fillStyle = one.open ? theme.text : model.isRed(one.id) ? theme.failedText : inkOn(this.colour(one.id));
       c.fillText(text, left + 4, top + 8);
       if (taken.length > 400) break;
     }
