@@ -15,6 +15,7 @@ from weakref import ref
 from torch import Tensor, nn
 
 from torchlens import compat
+from torchlens.capture.outside import Met, Outside
 from torchlens.copying import copy_of, saved_copy
 from torchlens.errors import PayloadUnavailableError
 from torchlens.stood import Stood
@@ -68,6 +69,7 @@ class Handles:
         "_pins",
         "_reserved",
         "_stood_buffers",
+        "outside",
     )
 
     def __init__(
@@ -87,9 +89,14 @@ class Handles:
         self._parameters = Stood(())
         self._stood_buffers = Stood(())
         self._buffers: list[tuple[int, str]] = []
+        self.outside: Mapping[int, Met] = {}  # what the forward took from outside, in a replayable capture
 
     def adopt(
-        self, modules: Iterable[nn.Module], buffers: Iterable[tuple[int, str]], stood: tuple[Stood, Stood]
+        self,
+        modules: Iterable[nn.Module],
+        buffers: Iterable[tuple[int, str]],
+        stood: tuple[Stood, Stood],
+        outside: Outside | None,
     ) -> None:
         """Remember the model as the capture leaves it.
 
@@ -97,11 +104,13 @@ class Handles:
             modules: Its modules, by number; those that it does not register behind them.
             buffers: Module number and attribute of each buffer.
             stood: Its parameters, likewise by number, and its buffers, as the forward began with them.
+            outside: What the forward took from outside; None where that is not known.
         """
         global _latest  # one model's worth
         self._modules = list(map(ref, modules))
         self._parameters, self._stood_buffers = stood
         self._buffers = list(buffers)
+        self.outside = {} if outside is None else outside.met
         _latest = self._modules, *stood
 
     def module(self, number: int) -> nn.Module | None:
@@ -227,6 +236,6 @@ class Handles:
         self._pins.clear()
         self._functions = {}
         self._copies.clear()
-        self._modules, self._buffers = [], []
+        self._modules, self._buffers, self.outside = [], [], {}
         self._parameters, self._stood_buffers = Stood(()), Stood(())
         release(self._nodes)

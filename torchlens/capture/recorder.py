@@ -56,6 +56,7 @@ from torchlens.capture.facts import shape_of
 from torchlens.capture.functions import Function, generator_of, running_statistics
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.newborn import Newborn
+from torchlens.capture.outside import Outside
 from torchlens.capture.overwritten import counted_writes, overwritten
 from torchlens.capture.plan import NEVER, Plan
 from torchlens.capture.template import PLAIN, encode, leaves, path_of
@@ -1454,6 +1455,11 @@ class Recorder:
     def parameters(self) -> list[Tensor]:
         """The parameters that were met, by number."""
         return self._params
+
+    @property
+    def outside(self) -> Outside | None:
+        """What the forward took from outside; None where that was not asked for."""
+        return None
 
     @property
     def state_digests(self) -> tuple[Sequence[tuple[int, str | None]], Sequence[tuple[int, str | None]]]:

@@ -31,6 +31,7 @@ from projections.columnar.arguments import is_whole
 from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import Function, generator_of
+from torchlens.capture.outside import Outside
 from torchlens.capture.recorder import SHARES_OUTSIDE, Recorder
 from torchlens.capture.taking import (
     ADDRESSES,
@@ -73,12 +74,16 @@ class ReplayableRecorder(Recorder):
     Args:
         constants: Where tensors go that are kept in any case.
         transient: Numbers of the buffers that no state dict of the model holds.
+        outside: Remembers what is taken from outside.
     """
 
     # No slots: see ThoroughRecorder.
 
-    def __init__(self, *args: Any, constants: Copies, transient: frozenset[int], **options: Any) -> None:
+    def __init__(
+        self, *args: Any, constants: Copies, transient: frozenset[int], outside: Outside, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
+        self._outside = outside
         self._constants = constants
         self._transient = transient
         self._handed_out: dict[int, tuple[Tensor, str]] = {}  # by storage: its bytes, and their digest when last seen
@@ -93,6 +98,10 @@ class ReplayableRecorder(Recorder):
         self._stood: dict[str, bytes] = {}  # by device: the state of its generator after the last draw
         self._drawing: tuple[str, torch.Generator] | None = None  # what the running call draws from
         self._is_set = False  # whether the forward set such a state itself
+
+    @property
+    def outside(self) -> Outside:
+        return self._outside
 
     @property
     def state_digests(self) -> tuple[Sequence[Told], Sequence[Told]]:
@@ -303,6 +312,8 @@ class ReplayableRecorder(Recorder):
         value = super()._meet(tensor)
         if value >= before and id(tensor) not in self._buffer_by_id:
             self._keep_constant(value, tensor)
+            with self.working():
+                self._outside.meet(value, tensor)
         return value
 
     def _read_buffer(self, buffer: Tensor, number: int) -> int:
@@ -319,6 +330,8 @@ class ReplayableRecorder(Recorder):
         number = super().meet_parameter(parameter, module, attribute)
         if id(parameter) not in self._parameter_sources:
             self._keep_constant(number, parameter)
+            with self.working():
+                self._outside.meet(number, parameter)
         return number
 
     def _executed(
@@ -395,6 +408,7 @@ class ReplayableRecorder(Recorder):
     def clear_numbers(self) -> None:
         super().clear_numbers()
         self._handed_out.clear()
+        self._outside.let_go()
 
     @contextlib.contextmanager
     def _looking_at_generators(self) -> Iterator[None]:

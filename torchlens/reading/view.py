@@ -38,6 +38,11 @@ T = TypeVar("T")
 class LiveTensors(Protocol):
     """The live side of a capture, as reading needs it."""
 
+    @property
+    def outside(self) -> Mapping[int, Any]:
+        """What the forward took from outside, by number; empty where that was not asked for."""
+        ...
+
     def tensor(self, value: int) -> Any:
         """A connected copy of the value's tensor; None where it is not held."""
         ...

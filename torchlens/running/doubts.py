@@ -1,6 +1,6 @@
 """Why a run cannot be verified, seen before it begins: what Python can look at around the calls is not as it was.
 
-Reads  the given tensors, the modes around the run and the training flags of the live model, and what was recorded.
+Reads  the given tensors, the modes around the run, the parameters, the live model, and what was recorded.
 Gives  one ``Divergence`` for each that differs. The recorded calls can be made all the same.
 Not    what a run is refused for (``contract``), or what Python took out of tensors (``executing``).
 """
@@ -21,6 +21,7 @@ from torchlens.capture.template import path_of
 from torchlens.reading.run_result import Divergence
 from torchlens.reading.view import View
 from torchlens.running.contract import Bound
+from torchlens.running.living import of_outside
 from torchlens.running.state import State
 from torchlens.tensors import STRIDED
 
@@ -42,7 +43,8 @@ def doubts(view: View, program: Program, given: Bound, state: State, *, is_fresh
     return [
         *of_inputs(program, given),
         *of_modes(program),
-        *(of_training(view) if state.source == "live_model_state" else ()),
+        *(() if state.living is None else (*state.living.differences, *of_outside(view))),
+        *of_state(view, program, state),
         *of_generators(program, is_fresh=is_fresh),
         *of_threads(program),
     ]
@@ -118,17 +120,22 @@ def of_modes(program: Program) -> Iterator[Divergence]:
             yield Divergence("ambient_mode_differs", problem, None, None)
 
 
-def of_training(view: View) -> Iterator[Divergence]:
-    """Modules that were put into training or evaluation since."""
-    handles = view.handles
-    if handles is None:
-        return
-    for number, row in enumerate(view.tables.forward.words.modules):
-        module = handles.module(number) if row.is_registered else None
-        if module is not None and module.training is not row.training:
-            problem = f"{row.address or 'the model'} has training={module.training}, and had {row.training}"
-            yield Divergence("training_differs", problem, None, None)
-            return  # a model is put into a mode as a whole
+def of_state(view: View, program: Program, state: State) -> Iterator[Divergence]:
+    """Parameters that have another form than the recorded ones, which Python can ask for."""
+    words = view.tables.forward.words
+    layouts = {} if program.witnessed is None else program.witnessed.layouts
+    for number, tensor in state.parameters.items():
+        row = words.parameters[number]
+        if tensor.requires_grad is not row.requires_grad:
+            problem = f"{row.address} has requires_grad={tensor.requires_grad}, and had {row.requires_grad}"
+            yield Divergence("state_form_differs", problem, None, None)
+        elif tensor.layout is STRIDED and strides_of(tensor) != layouts.get(number):
+            yield Divergence("state_form_differs", f"{row.address} has other strides than it had", None, None)
+
+
+def strides_of(tensor: Tensor) -> tuple[int, ...] | None:
+    """Those of a tensor that is not contiguous; None otherwise, as a capture tells them."""
+    return None if tensor.is_contiguous() else tuple(tensor.stride())
 
 
 def of_generators(program: Program, *, is_fresh: bool) -> Iterator[Divergence]:

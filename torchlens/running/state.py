@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from projections.folds.vocabulary import Tensor as Row
-from projections.structure.program import BufferRead, ParameterMade, Program
+from projections.structure.program import BufferRead, BufferSet, ParameterMade, Program
 from torchlens import compat
 from torchlens.capture.inputs import copied
 from torchlens.errors import RunCapabilityUnavailableError, StateBindingError, TorchLensWarning
@@ -23,6 +23,7 @@ from torchlens.reading.run_result import StateSource
 from torchlens.reading.view import View
 from torchlens.replay.restoring import laid_out, spot
 from torchlens.running.executing import as_it_lay
+from torchlens.running.living import Living, living
 from torchlens.running.obstacles import program_for
 from torchlens.tensors import DTYPE_BY_WORD, DTYPE_WORD
 
@@ -38,20 +39,20 @@ class State(NamedTuple):
     source: StateSource
     parameters: dict[int, Tensor]  # those that are used, by number
     buffers: dict[int, Tensor]  # copies, by number
+    living: Living | None  # the model, where they are its own
 
 
 def sources_of(view: View) -> tuple[StateSource, ...]:
     """Where parameters and buffers can be taken from, the first of which a run takes."""
+    return sources_beside(view, living(view))
+
+
+def sources_beside(view: View, model: Living | None) -> tuple[StateSource, ...]:
     found: list[StateSource] = []
     if view.given_state is not None:
         found.append("user_state_dict")
-    if view.handles is not None:
-        words = view.tables.forward.words
-        held = [
-            *map(view.handles.parameter, range(words.registered)),
-            *map(view.handles.buffer, range(len(words.buffers))),
-        ]
-        if all(one is not None for one in held):
+    if model is not None:
+        if all(one is not None for one in (*model.parameters.values(), *model.buffers.values())):
             found.append("live_model_state")
     elif embedded(view) is not None:
         found.append("embedded_capture_state")
@@ -72,7 +73,8 @@ def state_of(view: View, program: Program, generator: torch.Generator) -> State:
         RunCapabilityUnavailableError: ``run_source_model_collected``.
     """
     words = view.tables.forward.words
-    source = sources_of(view)[0]
+    model = living(view)
+    source = sources_beside(view, model)[0]
     if source == "random_initialization" and view.handles is not None and (words.registered or words.buffers):
         raise RunCapabilityUnavailableError(
             code="run_source_model_collected",
@@ -88,14 +90,12 @@ def state_of(view: View, program: Program, generator: torch.Generator) -> State:
             ),
             stacklevel=4,
         )
-    find = finder(view, source, generator)
+    find = finder(view, source, model, generator)
     unregistered = {step.number: step for step in program.steps if isinstance(step, ParameterMade)}
     parameters: dict[int, Tensor] = {}
     for number in used_parameters(program):
         if number not in unregistered:
             parameters[number] = parameter_of(program, number, words.parameters[number], find("parameter", number))
-    made = unaliased({number: parameters[number] for number in program.written if number in parameters})
-    parameters |= {number: one.requires_grad_(parameters[number].requires_grad) for number, one in made.items()}
     buffers: dict[int, Tensor] = {}
     for step in program.steps:
         if isinstance(step, BufferRead) and step.version == 1:
@@ -106,7 +106,27 @@ def state_of(view: View, program: Program, generator: torch.Generator) -> State:
             if held is not None:
                 is_ours = source == "live_model_state"
                 buffers[step.buffer] = held if is_ours else as_it_lay(held.to(step.like.device), step.like)
-    return State(source, parameters, unaliased(buffers))
+    made = unaliased(buffers | written_with(program, parameters, buffers))
+    for number in [number for number in made if number < 0]:
+        parameters[-1 - number] = made.pop(number).requires_grad_(parameters[-1 - number].requires_grad)
+    return State(source, parameters, made, model if source == "live_model_state" else None)
+
+
+def written_with(
+    program: Program, parameters: Mapping[int, Tensor], buffers: Mapping[int, Tensor]
+) -> dict[int, Tensor]:
+    """Parameters whose memory the forward writes, under their own name or another's; by -1 - n."""
+    writing = {step.buffer for step in program.steps if isinstance(step, BufferSet) and step.how != "reassign"}
+    written = [
+        *(parameters[number] for number in program.written if number in parameters),
+        *(tensor for number, tensor in buffers.items() if number in writing),
+    ]
+    memories = {compat.storage_or_none(tensor) for tensor in written} - {None}
+    return {
+        -1 - number: tensor
+        for number, tensor in parameters.items()
+        if number in program.written or compat.storage_or_none(tensor) in memories
+    }
 
 
 def used_parameters(program: Program) -> list[int]:
@@ -122,16 +142,16 @@ def used_parameters(program: Program) -> list[int]:
     return list(found)
 
 
-def finder(view: View, source: StateSource, generator: torch.Generator) -> Callable[[str, int], Tensor | None]:
+def finder(
+    view: View, source: StateSource, model: Living | None, generator: torch.Generator
+) -> Callable[[str, int], Tensor | None]:
     """What gives a parameter or buffer by number; None where the source has none."""
     words = view.tables.forward.words
     rows = {"parameter": words.parameters, "buffer": words.buffers}
-    handles = view.handles
 
     def live(kind: str, number: int) -> Tensor | None:
-        assert handles is not None  # else it is no source
-        found = handles.parameter(number) if kind == "parameter" else handles.buffer(number)
-        return found if isinstance(found, Tensor) else None
+        assert model is not None  # else it is no source
+        return model.parameters[number] if kind == "parameter" else model.buffers[number]
 
     held: Mapping[str, Any] = view.given_state or {}
     if source == "embedded_capture_state":

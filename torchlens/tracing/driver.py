@@ -54,6 +54,7 @@ from torchlens.capture.handlers import Handlers
 from torchlens.capture.inputs import argument_names, copied
 from torchlens.capture.keeping import Keeper
 from torchlens.capture.model import DescribedModel, FunctionModel, Instrumented, describe
+from torchlens.capture.outside import Outside
 from torchlens.capture.places import calling, described_classes, described_function, frame_at, way_of
 from torchlens.capture.plan import Plan, request_failed, runs_code
 from torchlens.capture.recorder import GivenUp, Halt, Recorder
@@ -284,7 +285,7 @@ def _run(journal: Journal, writer: StreamWriter, request: Request) -> Captured:
             checkpoints.tell_end()
             stood[0].add(recorder.parameters[len(described.parameters) :])
             stood[0].digests, stood[1].digests = map(dict, recorder.state_digests)
-            handles.adopt(watched.modules, described.buffer_names, stood)
+            handles.adopt(watched.modules, described.buffer_names, stood, recorder.outside)
             if options.optimizer is not None:
                 recorder.note(_stepped(options.optimizer, recorder.parameters))
     captured.stopped = plan.stopping is not None
@@ -404,6 +405,7 @@ def _recorder(
     if options.replayable:
         asked["constants"] = copies
         asked["transient"] = described.transient_buffers
+        asked["outside"] = Outside(described.modules)
     kind: Callable[..., Recorder] = RECORDERS[options.replayable, keeps, witnesses]
     return kind(next(_numbers), writer, keeper, plan, compat.sequence_number(), **asked)
 
