@@ -86,9 +86,10 @@ def drawn(request: Request, picture: Picture) -> list[str]:
     if any(node.times > 1 for node in picture.nodes) or any(cluster.times > 1 for cluster in picture.clusters):
         made.append("x N: N equal ones, drawn once")
     left = [amount(hidden[one], one[:-1]) for one in ("buffers", "params") if one in hidden]
-    apart = hidden.get("grad_fns", 0) - sum([node.grad_fns for node in closed])
-    if apart:
-        left.append(amount(apart, "grad_fn"))
+    shut = {"ops": sum([node.ops for node in closed]), "grad_fns": sum([node.grad_fns for node in closed])}
+    for word, number in shut.items():
+        if apart := hidden.get(word, 0) - number:
+            left.append(amount(apart, word[:-1]))
     if left:
-        made.append(f"not drawn: {' and '.join(left)}")
+        made.append(f"not drawn: {' and '.join(filter(None, [', '.join(left[:-1]), left[-1]]))}")
     return made

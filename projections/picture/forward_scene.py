@@ -2,7 +2,10 @@
 
 Reads  the columns of the tables of ops, layers, module calls and parameters.
 Rule   a buffer version means something where it carries a value from one op to another that is not the same code, or
-       was written with more than itself; running statistics, and constants that only join other values, do not.
+       was written with more than itself; running statistics, and constants that only join other values, do not. What
+       one that does was made of by ops that only write buffers does, too.
+Rule   an op all whose edges are from and to buffer versions that are not drawn, as that which counts the batches of a
+       BatchNorm, is not drawn either, unless something went wrong or ended there.
 Rule   a parameter means something where several modules take it.
 Rule   an edge into an arm of a conditional, from outside or from another evaluation of its test, says which arm.
 Rule   an edge between layers tells which passes of both it joins, unless it joins every pass with the same one.
@@ -42,6 +45,7 @@ class ForwardItems:
         ops = tables.ops
         self.is_buffer: Final[list[bool]] = list(ops.column("is_buffer"))
         self.parents: Final[list[Sequence[int]]] = list(ops.column("parent_rows"))
+        self.children: Final[list[Sequence[int]]] = list(ops.column("child_rows"))
         self.layer: Final[list[int]] = list(ops.column("layer_row"))
         self.arms: Final[Sequence[Any]] = (
             ops.column("conditional_branch_stack") if tables.fact("is_dynamic_graph") else ()
@@ -69,6 +73,7 @@ class ForwardItems:
 
     def add_items(self) -> None:
         scene, table, shown, params = self.scene, self.table.name, self.shown_buffers(), self.shown_params()
+        counting = self.counting_ops(shown)
         taken: Sequence[Sequence[int]] = list(self.tables.ops.column("param_rows")) if params else ()
         of_param: dict[int, int] = {}
         of_layer: dict[int, int] = {}
@@ -76,6 +81,9 @@ class ForwardItems:
         for row, box in enumerate(self.boxes):
             if self.is_buffer[row] and row not in shown:
                 scene.leave_out("buffers")
+                continue
+            if row in counting:
+                scene.leave_out("ops")
                 continue
             used = [param for param in taken[row] if param in params] if taken else []
             for param in used:
@@ -150,32 +158,61 @@ class ForwardItems:
             return frozenset()
         if asked == "always":
             return frozenset(versions)
-        found = frozenset(filter(self.carries_a_value(), versions))
+        found = self.carrying(versions)
         if self.request.options.rolled:
             layers = {self.layer[row] for row in found}
             return frozenset([row for row in versions if self.layer[row] in layers])
-        return found
+        return frozenset(found)
 
-    def carries_a_value(self) -> Any:
-        parents, is_buffer, layer = self.parents, self.is_buffer, self.layer
-        children: Sequence[Sequence[int]] = self.tables.ops.column("child_rows")
+    def carrying(self, versions: Sequence[int]) -> set[int]:
+        """Those that mean something."""
+        parents, layer, has_more, only_writes = self.parents, self.layer, self.has_more, self.only_writes
         how: Sequence[str | None] = self.tables.ops.column("buffer_write_kind")
-
-        def has_more(op: int) -> bool:
-            return any(not is_buffer[parent] for parent in parents[op])
-
-        def only_writes(op: int) -> bool:
-            return bool(children[op]) and all(is_buffer[child] for child in children[op])
+        found: set[int] = set()
 
         def carries(row: int) -> bool:
-            readers = [op for op in children[row] if not only_writes(op)]
+            readers = [op for op in self.children[row] if not only_writes(op)]
             if how[row] is None:
                 return any(not has_more(op) for op in readers)
-            if how[row] == "fused":
-                return any(layer[op] != layer[writer] for op in readers for writer in parents[row])
-            return how[row] == "reassign" or any(map(has_more, parents[row]))
+            if how[row] == "reassign" or any(layer[op] != layer[writer] for op in readers for writer in parents[row]):
+                return True
+            return how[row] != "fused" and any(map(has_more, parents[row]))
 
-        return carries
+        def goes_into(row: int) -> bool:
+            """Whether an op makes one of those found of it alone, or of what was written to it."""
+            writers = [op for op in self.children[row] if only_writes(op) and not found.isdisjoint(self.children[op])]
+            return any(how[row] is not None or not has_more(op) for op in writers)
+
+        for row in reversed(versions):
+            if carries(row) or goes_into(row):
+                found.add(row)
+        return found
+
+    def has_more(self, op: int) -> bool:
+        """Whether it takes more than buffers."""
+        return any(not self.is_buffer[parent] for parent in self.parents[op])
+
+    def only_writes(self, op: int) -> bool:
+        """Whether what it made went into buffers alone."""
+        children = self.children[op]
+        return bool(children) and all(self.is_buffer[child] for child in children)
+
+    def counting_ops(self, shown: frozenset[int]) -> frozenset[int]:
+        """Rows of ops whose edges are all from and to buffer versions that are not drawn; of a layer all, or none."""
+        if not any(self.is_buffer):
+            return frozenset()
+        alarms = self.scene.looks[self.table.name].alarms
+        found: list[int] = []
+        for row, is_version in enumerate(self.is_buffer):
+            if is_version or self.has_more(row) or not self.parents[row] or not self.only_writes(row):
+                continue
+            if shown.isdisjoint((*self.parents[row], *self.children[row])):
+                found.append(row)
+        if not self.request.options.rolled:
+            return frozenset([row for row in found if not alarms(row)])
+        op_rows: Sequence[Sequence[int]] = self.tables.layers.column("op_rows")
+        whole = {one for one in {self.layer[row] for row in found} if set(op_rows[one]) <= set(found)}
+        return frozenset([row for row in found if self.layer[row] in whole and not alarms(self.layer[row])])
 
     def shown_params(self) -> dict[int, int]:
         """By row of a parameter that is an item, the box that it is in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -94,11 +95,38 @@ def test_running_statistics_are_no_state(trace: tl.Trace) -> None:
     made = tl.trace(nn.Sequential(nn.BatchNorm1d(4), nn.ReLU()), torch.ones(3, 4))
     picture = picture_of(made.tables)
     assert not [one for one in picture.nodes if one.kind == "buffer"]
-    assert picture.caption == ("not drawn: 6 buffers",)
+    assert picture.caption == ("not drawn: 6 buffers and 1 op",)  # which counts the batches
     assert (
         len([one for one in picture_of(made.tables, PictureOptions(buffers="always")).nodes if one.kind == "buffer"])
         == 6
     )
+    made.cleanup()
+
+
+class Counting(nn.Module):
+    """Counts its calls, and uses the count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step: Tensor
+        self.register_buffer("step", torch.zeros(()))
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.step.add_(1)
+        self.step.mul_(2)
+        return self.linear(x) * (1 / self.step)
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_a_buffer_that_is_written_with_itself_and_read_is_drawn_from_where_it_comes(rolled: bool) -> None:
+    made = tl.trace(Counting(), torch.ones(2, 4))
+    titles = ["buffer_1", "add_1", "buffer_2", "mul_1", "buffer_3", "reciprocal_1"]
+    drawn = {ends[:2] for ends in edges(picture_of(made.tables, PictureOptions(rolled=rolled)))}
+    assert set(itertools.pairwise(titles)) <= drawn
+    picture = picture_of(made.tables, PictureOptions(rolled=rolled, buffers="never"))
+    assert picture.caption == ("not drawn: 3 buffers and 2 ops",)
+    assert not {"add_1", "mul_1"} & {one.title for one in picture.nodes}
     made.cleanup()
 
 
