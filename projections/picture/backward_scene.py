@@ -5,6 +5,7 @@ Rule   a grad_fn stands in the module call of the op that it differentiates, or 
        gradient of a parameter in that of the ops that took it; what a backward pass made in that of the grad_fn whose
        firing made it; any other in that of the grad_fn that led to it.
 Rule   what gathers the gradient of a parameter is shown as that parameter. All of them mean something.
+Rule   where loops are rolled an edge of one is recurrent that leads to the node of an earlier pass of its layer.
 Rule   beside a forward a node stands right behind its op, so that what repeats in both is one stretch.
 Rule   of a pass that raised the node that did is marked; where that is not known, the last that fired.
 """
@@ -18,6 +19,7 @@ from projections.accounts.charging import charged_ops
 from projections.build import CaptureTables
 from projections.columnar.tables import Table
 from projections.picture.boxes import boxes_of_calls
+from projections.picture.cycles import components
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, ROOT, Face, Look, Scene
@@ -193,11 +195,23 @@ class BackwardItems:
     def join(self) -> None:
         of_node = self.of_node
         there: Sequence[Sequence[int]] = self.nodes.column("child_rows")
-        for row, children in enumerate(there):
-            for child in children if of_node[row] >= 0 else ():
-                if of_node[child] >= 0:
-                    is_back = self.request.options.rolled and of_node[child] <= of_node[row]
-                    self.scene.connect(of_node[row], of_node[child], "recurrent" if is_back else "backward")
+        pairs = [
+            (row, child)
+            for row, children in enumerate(there)
+            for child in children
+            if of_node[row] >= 0 and of_node[child] >= 0
+        ]
+        if not self.request.options.rolled:
+            for row, child in pairs:
+                self.scene.connect(of_node[row], of_node[child], "backward")
+            return
+        number: Sequence[int] = self.tables.ops.column("pass_index")
+        passes = [number[op] if op >= 0 else 0 for op in self.ops]
+        loop = components(len(self.scene.rows), {(of_node[row], of_node[child]) for row, child in pairs})
+        for row, child in pairs:
+            source, item = of_node[row], of_node[child]
+            is_earlier = 0 < passes[child] < passes[row] or item <= source
+            self.scene.connect(source, item, "recurrent" if loop[source] == loop[item] and is_earlier else "backward")
 
     def pair(self, of_op: Sequence[int]) -> None:
         stand: Sequence[Sequence[int]] = self.nodes.column("op_rows")

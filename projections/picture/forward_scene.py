@@ -8,6 +8,7 @@ Rule   an op all whose edges are from and to buffer versions that are not drawn,
        BatchNorm, is not drawn either, unless something went wrong or ended there.
 Rule   a parameter means something where several modules take it.
 Rule   an edge into an arm of a conditional, from outside or from another evaluation of its test, says which arm.
+Rule   an edge between layers of a loop is recurrent where it leads from a pass to a later one.
 Rule   an edge between layers tells which passes of both it joins, unless it joins every pass with the same one.
 """
 
@@ -20,6 +21,7 @@ from typing import Any, Final
 from projections.accounts.ended import broken_call, left_at
 from projections.build import CaptureTables
 from projections.picture.boxes import boxes_of_calls
+from projections.picture.cycles import components
 from projections.picture.forward_looks import FailedLook, ForwardLook, ParamLook
 from projections.picture.parts import EdgeKind
 from projections.picture.request import Request
@@ -266,16 +268,21 @@ class ForwardItems:
         of_op, number = self.of_op, self.tables.ops.column("pass_index")
         found: dict[tuple[int, int, EdgeKind, str | None], list[tuple[int, int]]] = {}
         first = {item: row for row, item in reversed(list(enumerate(of_op))) if item >= 0}
-        for row, parents in enumerate(self.parents):
-            item = of_op[row]
-            for parent in parents if item >= 0 else ():
-                source = of_op[parent]
-                if source >= 0:
-                    kind: EdgeKind = "buffer_write" if self.is_buffer[row] else "forward"
-                    kind = "recurrent" if first[source] >= first[item] else kind
-                    found.setdefault((source, item, kind, self.arm_entered(parent, row)), []).append(
-                        (number[parent], number[row])
-                    )
+        pairs = [
+            (parent, row)
+            for row, parents in enumerate(self.parents)
+            for parent in parents
+            if of_op[row] >= 0 and of_op[parent] >= 0
+        ]
+        loop = components(len(self.scene.rows), {(of_op[parent], of_op[row]) for parent, row in pairs})
+        for parent, row in pairs:
+            source, item = of_op[parent], of_op[row]
+            kind: EdgeKind = "buffer_write" if self.is_buffer[row] else "forward"
+            if loop[source] == loop[item] and (number[parent] < number[row] or first[source] >= first[item]):
+                kind = "recurrent"
+            found.setdefault((source, item, kind, self.arm_entered(parent, row)), []).append(
+                (number[parent], number[row])
+            )
         counts: Sequence[int] = self.tables.layers.column("num_passes")
         rows = self.scene.rows
         for (source, item, kind, arm), uses in found.items():

@@ -103,6 +103,48 @@ def test_running_statistics_are_no_state(trace: tl.Trace) -> None:
     made.cleanup()
 
 
+class Earlier(nn.Module):
+    """A loop that uses what a layer gave one time round before, besides what it gives now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = torch.zeros_like(x)
+        for _ in range(4):
+            now = self.linear(x)
+            x, before = torch.tanh(now.relu() + before), now
+        return x
+
+
+def test_what_leads_from_a_pass_to_a_later_one_is_recurrent_and_nothing_else() -> None:
+    made = tl.trace(Earlier(), torch.ones(2, 4))
+    made.backward(made.output.sum())
+    drawn = edges(picture_of(made.tables, PictureOptions(rolled=True)))
+    assert {edge for edge in drawn if edge[2] == "recurrent"} == {
+        ("linear_1", "add_1", "recurrent", "1-3 → 2-4"),
+        ("tanh_1", "linear_1", "recurrent", "1-3 → 2-4"),
+    }
+    drawn = edges(picture_of(made.tables, PictureOptions(rolled=True, graph="backward")))
+    assert {edge[:2] for edge in drawn if edge[2] == "recurrent"} == {
+        ("add_back_1", "addmm_back_1"),
+        ("addmm_back_1", "tanh_back_1"),
+    }
+    made.cleanup()
+
+
+def test_a_second_loss_is_no_loop() -> None:
+    made = tl.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(2, 4))
+    made.backward(made.output.sum(), retain_graph=True)
+    made.backward(made.output.square().sum())
+    for graph in ("backward", "combined"):
+        drawn = edges(picture_of(made.tables, PictureOptions(graph=graph, rolled=True)))  # type: ignore[arg-type]
+        assert ("pow_back_1", "relu_back_1", "backward", None) in drawn
+        assert "recurrent" not in {edge[2] for edge in drawn}
+    made.cleanup()
+
+
 class Counting(nn.Module):
     """Counts its calls, and uses the count."""
 
