@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
@@ -20,8 +21,11 @@ def bare(build: Build) -> dict[str, int] | None:
     model, args, kwargs = build()
     seed_all(0)
     loss = weighted(model(*args, **kwargs))
-    if loss is None:
-        return None
+    return None if loss is None else flops_of(loss)
+
+
+def flops_of(loss: Tensor) -> dict[str, int]:
+    """What torch counts by family in a backward from this loss."""
     with FlopCounterMode(display=False) as counted:
         loss.backward()
     return {f"aten.{packet.__name__}": flops for packet, flops in counted.get_flop_counts().get("Global", {}).items()}

@@ -6,7 +6,6 @@ the functions that a capture records, and nothing else. So it is an independent 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import torchlens as tl
 from projections.records.cost import OPS
-from tests.programs import ROOT
 from tests.work import at_most
 
 SIZES = st.integers(0, 5)
@@ -472,26 +470,3 @@ def test_a_fused_layer_has_the_products_of_its_parts(layer: nn.Module, num_input
     assert len(list(fused.compute_ops)) < len(list(parts.compute_ops))
     assert fused.total_macs_forward == parts.total_macs_forward
     assert fused.unknown_flop_ops == ()
-
-
-def zoo() -> dict[str, Callable[[], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]]:
-    spec = importlib.util.spec_from_file_location("zoo_models", ROOT / "tests" / "data" / "zoo" / "models.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    models: dict[str, Any] = module.MODELS
-    return models
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # what torch says of functions that these models call is theirs
-def test_of_what_the_zoo_calls_only_the_inside_of_custom_functions_is_unknown() -> None:
-    pytest.importorskip("transformers")
-    unknown: set[tuple[str, str]] = set()
-    for name, build in zoo().items():
-        model, args, kwargs = build()
-        trace = tl.trace(model, list(args), kwargs, save="none")
-        unknown |= {(name, trace.ops[label].func_name) for label in trace.unknown_flop_ops}
-        trace.cleanup()
-    assert unknown == {("custom_autograd_function", "RoundSTE")}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import torchlens as tl
+from tests.programs import run
 from torchlens.errors import ConfigurationError
 from torchlens.questions.nonfinite_answer import FirstNonfinite
 
@@ -198,23 +198,26 @@ def test_a_fault_in_the_third_pass_only_is_found_there() -> None:
     assert found.origin == "made"
 
 
-@pytest.mark.parametrize("save", ["payloads", "statistics"])
-def test_another_process_finds_the_same_in_the_journal(save: str, tmp_path: Path) -> None:
-    kept = tl.stats_only() if save == "statistics" else None
-    options = tl.CaptureOptions(save_grads=True if kept is None else kept, save_arg_values=True)
-    for name, fault in (("log", FORWARD["log of zero"][0]), ("root", BACKWARD["root at zero"][0])):
-        trace = tl.trace(Block(fault), torch.randn(3, 4), save=kept, capture=options, journal=tmp_path / name)
+def test_another_process_finds_the_same_in_the_journal(tmp_path: Path) -> None:
+    told = []
+    for save, fault in product((None, tl.stats_only()), (FORWARD["log of zero"][0], BACKWARD["root at zero"][0])):
+        path = tmp_path / str(len(told))
+        options = tl.CaptureOptions(save_grads=True if save is None else save, save_arg_values=True)
+        trace = tl.trace(Block(fault), torch.randn(3, 4), save=save, capture=options, journal=path)
         trace.backward(trace.output)
         here = trace.first_nonfinite()
         trace.cleanup()
-        code = (
-            "import json, sys, torchlens as tl; f = tl.load(sys.argv[1]).first_nonfinite();"
-            "told = [f.at, f.label, f.kind, f.origin, f.verdict, f.num_nan, f.num_inf, f.made_by, str(f)];"
-            "print(json.dumps(told))"
-        )
-        ran = subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, check=True)
-        told = [here.at, here.label, here.kind, here.origin, here.verdict, here.num_nan, here.num_inf]
-        assert json.loads(ran.stdout) == [*told, list(here.made_by), str(here)]
+        facts = [here.at, here.label, here.kind, here.origin, here.verdict, here.num_nan, here.num_inf]
+        told.append([*facts, list(here.made_by), str(here)])
+    script = """
+        import json, sys, torchlens as tl
+        for path in sys.argv[1:]:
+            f = tl.load(path).first_nonfinite()
+            told = [f.at, f.label, f.kind, f.origin, f.verdict, f.num_nan, f.num_inf, f.made_by, str(f)]
+            print(json.dumps(told))
+    """
+    ran = run(script, *(tmp_path / str(number) for number in range(4)))
+    assert [json.loads(line) for line in ran.stdout.splitlines()] == told
 
 
 def test_what_was_not_kept_before_it_is_named() -> None:

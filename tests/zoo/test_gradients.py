@@ -1,5 +1,5 @@
 """Recorded gradients of the zoo are those that torch computes itself, bit for bit, and each one that is not there is
-explained."""
+explained; the FLOPs that its backward executes are those that torch's own counter counts around the bare one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import torchlens as tl
+from tests.counting import flops_of, require_counted_as_torch_counts
 from tests.differentiating import gradients, places
 from tests.programs import ROOT
 from torchlens.errors import PayloadUnavailableError
@@ -43,14 +44,16 @@ def zoo() -> Iterator[dict[str, Build]]:
     torch.set_num_threads(threads)
 
 
-def bare(build: Build) -> dict[str, torch.Tensor | None]:
-    """Gradients of the parameters without tracing."""
+def bare(build: Build) -> tuple[dict[str, torch.Tensor | None], dict[str, int]]:
+    """Gradients of the parameters without tracing, and FLOPs by family."""
     model, args, kwargs = build()
     seed_all(0)
     loss = weighted(model(*args, **kwargs))
     assert loss is not None
-    loss.backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
+    loss.backward(retain_graph=True)
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    return found, flops_of(loss)  # of another run: under the counter the last bits may differ
 
 
 def grad_of(op: Any) -> torch.Tensor | None:
@@ -62,15 +65,16 @@ def grad_of(op: Any) -> torch.Tensor | None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_gradient_is_the_one_that_torch_computes(zoo: dict[str, Build], name: str) -> None:
-    expected = bare(zoo[name])
+def test_every_gradient_and_what_it_took_are_those_that_torch_computes(zoo: dict[str, Build], name: str) -> None:
+    expected, flops = bare(zoo[name])
     model, args, kwargs = zoo[name]()
     seed_all(0)
-    trace = tl.trace(model, args, kwargs, capture=tl.CaptureOptions(save_grads=True))
+    trace = tl.trace(model, args, kwargs, capture=tl.CaptureOptions(save_grads=True, backward_ready=True))
     loss = weighted(trace.output)
     assert loss is not None
     trace.backward(loss, retain_graph=True)
     assert [backward.status for backward in trace.autograd.backward_passes] == ["ok"]
+    require_counted_as_torch_counts(trace, flops)
 
     for parameter_name, parameter in model.named_parameters():
         wanted = expected[parameter_name]
