@@ -46,8 +46,10 @@ def elements(tensor: Tensor) -> list[Tensor]:
         return [part for inner in tensor.unbind() for part in elements(inner)]
     if tensor.is_quantized:
         return [tensor.int_repr(), tensor.dequantize()]
-    if tensor.layout != torch.strided:
-        return [tensor.to_dense()]
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor.coalesce()
+    if tensor.layout != torch.strided:  # a dense one may be larger than any memory
+        return [*compat.indexes(tensor), *(part for one in compat.stored_elements(tensor) for part in elements(one))]
     tensor = compat.resolve_conj(compat.resolve_neg(tensor))
     return [torch.view_as_real(tensor)] if tensor.is_complex() else [tensor]
 

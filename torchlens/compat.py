@@ -421,6 +421,26 @@ def stored_elements(tensor: Tensor) -> list[Tensor]:
     return [plain.to_dense()]
 
 
+def indexes(tensor: Tensor) -> list[Tensor]:
+    """The tensors that tell where the elements of a sparse tensor stand; none for one of another layout."""
+    plain = detach(tensor)
+    if plain.layout is torch.sparse_coo:
+        return [plain._indices()]
+    if plain.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [plain.crow_indices(), plain.col_indices()]
+    if plain.layout in COMPRESSED:
+        return [plain.ccol_indices(), plain.row_indices()]
+    return []
+
+
+def held_bytes(tensor: Tensor) -> int:
+    """Bytes that a tensor of any layout has in memory, those of its indexes among them; 0 where torch does not tell."""
+    try:
+        return sum(part.nbytes for part in (*indexes(tensor), *stored_elements(tensor)))
+    except (RuntimeError, TypeError):
+        return 0
+
+
 COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 """Layouts that hold their elements beside compressed indexes."""
 

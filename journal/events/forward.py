@@ -18,7 +18,7 @@ DESCRIPTION: Final = (
     "shape",  # tuple of int
     "dtype",  # "float32"
     "device",  # "cpu", "cuda:0"
-    "layout",  # None for strided, else "sparse_coo", ...
+    "layout",  # None for strided, else "sparse_coo", ...; "nested" for a nested one of strided parts
     "strides",  # in elements; None where contiguous
     "offset",  # storage offset in elements
     "storage",  # capture-local storage number; None where there is no storage

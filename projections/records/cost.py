@@ -170,6 +170,12 @@ def traffic(
         return 0, 0
     if rule.reads is Reads.A_PART or any(argument.operand is None for argument in given):
         return None, None
+    if any(described[LAYOUT] is not None for described in event[OUTPUTS]):
+        return None, None
+    if any(
+        argument.nbytes is None and not (argument.operand is None or argument.operand.is_dense) for argument in given
+    ):
+        return None, None
     sizes = {argument.identity: argument.nbytes or 0 for argument in given}
     written = 0
     for described, output in zip(event[OUTPUTS], outputs, strict=True):

@@ -155,6 +155,13 @@ def newest(read: Callable[[Forward, int], Any], described: Callable[[Tensor], An
     return per_buffer(one)
 
 
+def buffer_bytes(forward: Forward, row: int) -> int | None:
+    """Bytes of the newest version; of a sparse one, which does not tell them, as described where it was not written."""
+    seen = versions(forward, row)
+    told = forward.detail(seen[-1]).brief.nbytes if seen else None
+    return forward.words.buffers[row].nbytes if told is None and not written(forward, row) else told
+
+
 def nothing(tensor: Tensor) -> None:
     return None
 
@@ -205,7 +212,7 @@ BUFFERS: Final[dict[str, Maker[Forward]]] = {
     "shape": newest(lambda forward, row: forward.detail(row).brief.shape, lambda tensor: tensor.shape),
     "dtype": newest(lambda forward, row: forward.detail(row).brief.dtype, lambda tensor: tensor.dtype),
     "device_ref": newest(lambda forward, row: forward.detail(row).brief.device, lambda tensor: tensor.device),
-    "activation_memory": newest(lambda forward, row: forward.detail(row).brief.nbytes, lambda tensor: tensor.nbytes),
+    "activation_memory": per_buffer(buffer_bytes),
     "has_saved_activation": newest(lambda forward, row: forward.payload(row) is not None, lambda tensor: False),
     "module": newest(module_of, nothing),
     "modules": newest(modules_of, lambda tensor: ()),

@@ -89,7 +89,7 @@ class Brief(NamedTuple):
     shape: tuple[int, ...] | None
     dtype: str | None
     device: str | None
-    nbytes: int | None
+    nbytes: int | None  # of a dense value; what a sparse or nested one takes, its shape does not say
     layout: str | None
     tensor_class: str | None
     requires_grad: bool | None
@@ -169,7 +169,7 @@ def detail_of(event: Row, function: int, slot: int, names: Names) -> Detail:
         shape,
         dtype,
         given[DEVICE],
-        item_bytes(dtype, math.prod(shape)),
+        None if given[LAYOUT] is not None else item_bytes(dtype, math.prod(shape)),
         given[LAYOUT],
         given[CLASS],
         given[REQUIRES_GRAD],

@@ -569,6 +569,8 @@ class Recorder:
         """A tensor without strided memory of its own: sparse, nested, compiled away."""
         shape = shape_of(tensor)
         layout = None if tensor.layout == torch.strided else str(tensor.layout).removeprefix("torch.")
+        if layout is None and tensor.is_nested:
+            layout = "nested"
         kind = type(tensor)
         return (
             shape,
@@ -1555,7 +1557,8 @@ def parameter_row(address: str, tensor: Tensor, aliases: tuple[str, ...]) -> tup
     size = 0
     kind = type(tensor)
     if kind is Parameter or kind is Tensor or not compat.is_uninitialized(tensor):
-        shape, size = tensor.shape, tensor.nbytes
+        is_plain = tensor.layout is torch.strided and not tensor.is_nested
+        shape, size = (tensor.shape, tensor.nbytes) if is_plain else (shape_of(tensor), compat.held_bytes(tensor))
     device = "cpu" if tensor.is_cpu else str(tensor.device)
     return (address, shape, DTYPE_WORD[tensor.dtype], device, tensor.requires_grad, size, aliases)
 

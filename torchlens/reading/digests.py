@@ -46,7 +46,11 @@ def elements_of(tensor: Tensor) -> list[Tensor]:
     if tensor.is_meta:
         return []
     plain = compat.detach(tensor)
-    return [plain.int_repr(), plain.dequantize()] if plain.is_quantized else compat.stored_elements(plain)
+    return (
+        [plain.int_repr(), plain.dequantize()]
+        if plain.is_quantized
+        else [*compat.indexes(plain), *compat.stored_elements(plain)]
+    )
 
 
 def words_of(part: Tensor) -> tuple[Tensor, Tensor]:

@@ -38,8 +38,7 @@ class Held:
 
     def restore(self) -> None:
         tensor = self.tensor
-        moved = compat.storage_or_none(tensor) != compat.storage_or_none(self.alias)
-        if moved or tensor.stride() != self.alias.stride():
+        if not lies_alike(tensor, self.alias):
             tensor.data = self.alias
         put_back(tensor, self.values)
         if not tensor.is_leaf:
@@ -52,11 +51,23 @@ class Held:
             put_back(self.grad, self.grad_values)
 
 
+def lies_alike(tensor: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have one memory and one shape of it. Sparse and nested ones tell none: their values say."""
+    if compat.storage_or_none(tensor) != compat.storage_or_none(other):
+        return False
+    if tensor.layout is not other.layout or tensor.is_nested is not other.is_nested:
+        return False
+    return tensor.layout is not torch.strided or tensor.is_nested or tensor.stride() == other.stride()
+
+
 def put_back(tensor: Tensor, values: Tensor) -> None:
     """Write what differs, and past the count of writes: a graph of the user's over the tensor holds these values."""
     if not same_bits(tensor, values):
         with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-            compat.uncounted(tensor).copy_(values)
+            if tensor.layout is torch.sparse_coo:  # whose copy_ gives an alias other memory, and not the tensor
+                tensor.data = compat.clone(values)
+            else:
+                compat.uncounted(tensor).copy_(values)
 
 
 class ModelState:
