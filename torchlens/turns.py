@@ -18,13 +18,14 @@ from typing import Any, Final
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.errors import CaptureError, TorchLensWarning
 
-__all__ = ["Starts", "is_free", "is_within", "leave_child", "turn"]
+__all__ = ["Starts", "is_free", "is_within", "leave_child", "several", "turn"]
 
 LONG_WAIT: Final = 30.0
 """Seconds after which a thread that waits for its turn says so, once."""
 
 _running = threading.Lock()
 _owner: int | None = None
+_holder: int | None = None  # the thread that takes several turns
 _turn = 0  # counts them
 _started: dict[int, threading.Thread] = {}  # by id, those that the forward started or gave work, and so on from those
 
@@ -48,6 +49,40 @@ def turn() -> Iterator[None]:
         CaptureError: ``reentrant_trace``, where that would be to wait for oneself.
     """
     global _owner, _turn
+    with contextlib.nullcontext() if _holder == threading.get_ident() and not is_within() else taken():
+        try:
+            _owner = threading.get_ident()
+            _turn += 1
+            yield
+        finally:
+            _owner = None
+            _started.clear()
+
+
+@contextlib.contextmanager
+def several() -> Iterator[None]:
+    """Wait until no other capture runs, and let this thread alone capture meanwhile.
+
+    Who changes a model around captures and puts it back hands it to no other thread's in between.
+
+    Raises:
+        CaptureError: ``reentrant_trace``, as for ``turn``.
+    """
+    global _holder
+    if _holder == threading.get_ident() and not is_within():
+        yield
+        return
+    with taken():
+        try:
+            _holder = threading.get_ident()
+            yield
+        finally:
+            _holder = None
+
+
+@contextlib.contextmanager
+def taken() -> Iterator[None]:
+    """The lock, held, unless it is this thread's own captured forward that asks for it."""
     if is_within():
         mine = _owner == threading.get_ident()
         raise CaptureError(
@@ -60,13 +95,7 @@ def turn() -> Iterator[None]:
     if not is_free():
         wait_or_tell()
     with _running:
-        try:
-            _owner = threading.get_ident()
-            _turn += 1
-            yield
-        finally:
-            _owner = None
-            _started.clear()
+        yield
 
 
 def wait_or_tell() -> None:
@@ -74,7 +103,8 @@ def wait_or_tell() -> None:
     if _running.acquire(timeout=LONG_WAIT):
         _running.release()
         return
-    owner = next((thread.name for thread in threading.enumerate() if thread.ident == _owner), "another thread")
+    whose = (_owner, _holder)
+    owner = next((thread.name for thread in threading.enumerate() if thread.ident in whose), "another thread")
     warnings.warn(
         TorchLensWarning(
             code="capture_waits",
@@ -84,14 +114,14 @@ def wait_or_tell() -> None:
             "call the model without capturing it",
             owner=owner,
         ),
-        stacklevel=5,
+        stacklevel=7,
     )
 
 
 def leave_child() -> None:
     """In a forked child: the lock may have been held by a thread that is not here."""
-    global _running, _owner
-    _running, _owner = threading.Lock(), None
+    global _running, _owner, _holder
+    _running, _owner, _holder = threading.Lock(), None, None
     _started.clear()
 
 

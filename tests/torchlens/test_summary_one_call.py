@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -154,3 +155,31 @@ def test_a_lazy_module_that_has_not_run_is_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
         tl.summary(nn.LazyLinear(3), torch.ones(1, 2))
     assert caught.value.fields["code"] == "validation_model_uninitialized"
+
+
+@pytest.mark.parametrize("verb", [tl.summary, tl.validation.report])
+def test_one_that_puts_a_model_back_waits_for_another_that_has_changed_it(verb: Any) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    class Slow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            began.set()
+            go.wait()
+            return self.linear(x)
+
+    model, x = Slow().train(), torch.ones(1, 2)
+    first = threading.Thread(target=tl.summary, args=(model, x))
+    second = threading.Thread(target=verb, args=(model, x))
+    first.start()
+    began.wait()
+    second.start()
+    second.join(0.1)
+    go.set()
+    first.join()
+    second.join()
+    assert model.training
+    assert model.linear.training

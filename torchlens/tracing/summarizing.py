@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from torchlens import turns
 from torchlens.api import trace
 from torchlens.errors import ConfigurationError
 from torchlens.generators import RandomState
@@ -91,14 +92,15 @@ def summary(
                 argument="input_size",
             )
         input_args, input_kwargs = made_up(input_size, root)
-    state, generators = ModelState(root), RandomState()
-    try:
-        if root is not None and execution_mode != "same":
-            root.train(execution_mode == "train")
-        with torch.no_grad() if grad_mode == "off" else contextlib.nullcontext():
-            made = trace(model, input_args, input_kwargs, save="none")
-    finally:
-        undo([state.restore, generators.restore])
+    with turns.several():
+        state, generators = ModelState(root), RandomState()
+        try:
+            if root is not None and execution_mode != "same":
+                root.train(execution_mode == "train")
+            with torch.no_grad() if grad_mode == "off" else contextlib.nullcontext():
+                made = trace(model, input_args, input_kwargs, save="none")
+        finally:
+            undo([state.restore, generators.restore])
     try:
         return made.summary(level, **options)
     finally:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from journal.errors import JournalError
 from projections.promises import invariants
-from torchlens import api, compat
+from torchlens import api, compat, turns
 from torchlens.bits import gap, is_close, same_bits
 from torchlens.capture.inputs import copied
 from torchlens.capture.template import encode, leaves
@@ -136,6 +136,7 @@ def last_validation_failure() -> ValidationReport | None:
     return _last_failure
 
 
+@turns.several()
 def report(
     model: nn.Module | Callable[..., Any],
     input_args: Any = None,
