@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as exc:
         let_go_of_output()
-        print(f"torchlens: the answer could not be written: {exc}", file=sys.stderr)
+        what = "the answer could not be written: " if exc.filename is None else ""
+        print(f"torchlens: {what}{printable(str(exc))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -215,6 +215,20 @@ def test_export_writes_every_event_as_a_json_line(
     reading.close()
 
 
+def test_an_export_replaces_a_file_only_when_asked(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("mine")
+    assert main(["journal", "export", str(many), "--output", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert "export_path_exists" in said
+    assert "--overwrite" in said
+    assert path.read_text() == "mine"
+    printed(capsys, "journal", "export", many, "--output", path, "--overwrite")
+    assert path.read_text().startswith("{")
+
+
 def test_export_of_a_branch_reads_through_its_parent(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys, "journal", "export", many, "--capture", "what if")
     assert [(line["stream"], line["at"]) for line in found] == [

@@ -247,6 +247,13 @@ def test_a_directory_is_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [row["name"] for row in rows[-3:]] == ["writable", "free_space", "filesystem"]
 
 
+def test_a_directory_that_may_not_be_looked_at_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tl.report.doctor(tmp_path / ("x" * 300))["writable"]
+    assert (found.status, "too long" in found.detail) == ("fail", True)
+    assert main(["doctor", str(tmp_path / ("x" * 300))]) == 1
+    assert "capture" in capsys.readouterr().out
+
+
 def test_the_filesystem_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     (tmp_path / "far away").mkdir()
     mounts = tmp_path / "mounts"

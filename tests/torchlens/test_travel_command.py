@@ -241,6 +241,15 @@ def test_a_line_that_cannot_be_done_is_refused_and_ends_a_script(
     assert code in shown.err
 
 
+def test_a_closed_standard_input_is_refused(
+    journal: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    for arguments in (["--script", "-"], []):
+        assert main(["travel", str(journal), *arguments]) == 1
+        assert "Remedy: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["-", "script"])
 def test_bytes_of_a_script_that_are_no_text_are_refused_as_a_line(
     name: str, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import attrs
 
 from torchlens.commands.parsing import Commands, add_capture, count, seconds
 from torchlens.commands.printing import EventLines, event_facts, json_text, write_facts, write_json
 from torchlens.commands.reading import reading
+from torchlens.commands.refusing import of_the_command
 from torchlens.journals.journal_view import JournalView, open_journal
+from torchlens.whole_file import written
 
 
 def add(commands: Commands) -> None:
@@ -36,6 +36,7 @@ def add(commands: Commands) -> None:
     add_capture(export_command)
     export_command.add_argument("--jsonl", action="store_true", help="lines of JSON, which it writes in any case")
     export_command.add_argument("--output", metavar="FILE", help="write to FILE; to standard output by default")
+    export_command.add_argument("--overwrite", action="store_true", help="replace FILE where it is there")
 
 
 def follow(asked: argparse.Namespace) -> None:
@@ -65,15 +66,16 @@ def prune(asked: argparse.Namespace, view: JournalView) -> None:
 @reading
 def export(asked: argparse.Namespace, view: JournalView) -> None:
     stamped = view.journal.since(0) if asked.capture is None else view.capture(asked.capture).events()
-    with output_of(asked.output) as out:
-        for item in stamped:
-            out.write(json_text(event_facts(item), one_line=True) + "\n")
-
-
-@contextmanager
-def output_of(path: str | None) -> Iterator[TextIO]:
-    if path is None:
-        yield sys.stdout
+    lines = (json_text(event_facts(item), one_line=True) + "\n" for item in stamped)
+    if asked.output is None:
+        sys.stdout.writelines(lines)
         return
-    with open(path, "w", encoding="utf-8") as file:
-        yield file
+    with of_the_command():
+        written(
+            asked.output,
+            lambda: map(str.encode, lines),
+            overwrite=asked.overwrite,
+            what="the export",
+            exists_code="export_path_exists",
+            failed_code="export_not_written",
+        )

@@ -39,6 +39,8 @@ def travel(asked: argparse.Namespace) -> int:
         if asked.script is None:
             return on_screen(session)
         if asked.script == "-":
+            if sys.stdin is None:  # closed by whoever started this
+                raise unreadable("-", "standard input is closed")
             if isinstance(sys.stdin, io.TextIOWrapper):  # as the file below is read; else it has text already
                 sys.stdin.reconfigure(errors="replace")
             return by_script(session, sys.stdin)
@@ -46,12 +48,16 @@ def travel(asked: argparse.Namespace) -> int:
             with open(asked.script, encoding="utf-8", errors="replace") as lines:
                 return by_script(session, lines)
         except OSError as exc:
-            raise ConfigurationError(
-                code="travel_script_unreadable",
-                problem=f"the script {asked.script!r} cannot be read: {exc.strerror or exc}",
-                remedy="give a file of commands, a line each, or - for standard input",
-                path=asked.script,
-            ) from exc
+            raise unreadable(asked.script, exc.strerror or str(exc)) from exc
+
+
+def unreadable(script: str, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        code="travel_script_unreadable",
+        problem=f"the script {script!r} cannot be read: {why}",
+        remedy="give a file of commands, a line each, or - for standard input",
+        path=script,
+    )
 
 
 def by_script(session: Session, lines: Iterable[str]) -> int:
@@ -69,7 +75,7 @@ def by_script(session: Session, lines: Iterable[str]) -> int:
 
 
 def on_screen(session: Session) -> int:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigurationError(
             code="travel_needs_terminal",
             problem="a screen was asked for, and this is no terminal",

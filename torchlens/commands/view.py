@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from journal import JournalError
 from torchlens.commands.parsing import add_capture
 from torchlens.commands.reading import chosen
-from torchlens.errors import ConfigurationError
+from torchlens.commands.refusing import of_the_command
 from torchlens.journals.journal_view import open_journal
 from torchlens.printable import printable
 from torchlens.reading.facade import Trace
@@ -64,27 +63,6 @@ def opened(asked: argparse.Namespace) -> Iterator[Trace]:
     else:
         with of_the_command(), open_journal(asked.path) as journal:
             yield chosen(journal, asked.capture)
-
-
-@contextmanager
-def of_the_command() -> Iterator[None]:
-    """Refusals whose remedies are those of the command, which reads artifacts and has flags."""
-    try:
-        yield
-    except (ConfigurationError, JournalError) as exc:
-        if exc.code == "page_path_exists":
-            remedy = exc.remedy.replace("overwrite=True", "--overwrite")
-            raise ConfigurationError(
-                code=exc.code, problem=exc.problem, remedy=remedy, path=exc.fields.get("path")
-            ) from exc
-        if exc.code == "journal_not_found":
-            raise JournalError(
-                code=exc.code,
-                problem=exc.problem.replace("no journal", "neither a journal nor an artifact"),
-                remedy="check the path; a journal is a directory, and so is an artifact, name.tlspec",
-                path=exc.fields.get("path"),
-            ) from exc
-        raise
 
 
 def file_name(label: str) -> str:

@@ -106,7 +106,7 @@ CAPABILITIES: Final = (
     Capability("HAS_TENSOR_VERSION", ("torch.Tensor._version",), "seeing writes in place"),
     Capability("HAS_TENSOR_IS_VIEW", ("torch.Tensor._is_view",), "telling views of parameters"),
     Capability("HAS_STORAGE_IDENTITY", ("torch.UntypedStorage._cdata",), "telling which tensors share memory"),
-    Capability("HAS_SPARSE_VALUES", ("torch.Tensor._values",), "looking for NaN in sparse tensors"),
+    Capability("HAS_SPARSE_VALUES", ("torch.Tensor._values", "torch.Tensor._indices"), "elements of sparse tensors"),
     Capability("HAS_REBUILD_TENSOR", ("torch._tensor._rebuild_from_type_v2",), "copying tensors that have attributes"),
     Capability("HAS_MAKE_SUBCLASS", ("torch.Tensor._make_subclass",), "knowing a tensor that gets another class"),
     Capability("HAS_NEGATIVE_VIEW", ("torch._neg_view",), "copying inputs that are negative views"),
@@ -453,8 +453,12 @@ def cuda(torch: Any) -> Probe:
 def directory(path: Path) -> Iterator[Probe]:
     """What journals meet in a directory, or in the nearest one above it that is there."""
     here = path.absolute()
-    while not here.exists() and here != here.parent:
-        here = here.parent
+    try:
+        while not here.exists() and here != here.parent:
+            here = here.parent
+    except OSError as exc:  # in a folder that this user may not enter, or a name that is too long
+        yield Probe("path", "writable", "fail", f"{printable(str(here))}: {exc.strerror}", "writing journals")
+        return
     is_writable = here.is_dir() and os.access(here, os.W_OK | os.X_OK)
     yield Probe("path", "writable", "pass" if is_writable else "fail", str(here), "writing journals")
     free = shutil.disk_usage(here).free

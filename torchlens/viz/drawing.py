@@ -162,7 +162,10 @@ class Drawing:
             ConfigurationError: ``drawing_path_exists``, ``drawing_not_written``; see ``render`` for others.
             GraphvizUnavailableError, RenderingError: see ``render``; nothing is written then.
         """
-        suffix = os.path.splitext(path)[1]
+        try:
+            suffix = os.path.splitext(path)[1]
+        except TypeError:  # it is no path, which is refused where it is written to
+            suffix = ""
         return saved(path, lambda: self.render(suffix[1:].lower(), dpi=dpi), overwrite=overwrite)
 
     def view(self) -> Path | None:
