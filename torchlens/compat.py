@@ -27,6 +27,8 @@ clone: Final = Tensor.clone
 expand: Final = Tensor.expand
 narrow: Final = Tensor.narrow
 as_strided: Final = Tensor.as_strided
+empty: Final = torch.empty
+from_buffer: Final = torch.frombuffer
 detach: Final = Tensor.detach
 contiguous: Final = Tensor.contiguous
 to: Final = Tensor.to
@@ -303,6 +305,16 @@ NoTorchFunction: Final[Callable[[], Any]] = getattr(
     torch._C, "DisableTorchFunction", torch._C.DisableTorchFunctionSubclass
 )
 """Context in which neither a tensor subclass's nor a mode's ``__torch_function__`` is asked."""
+
+
+def function_modes() -> Iterator[Any]:
+    """The function modes that are on in this thread, outermost first."""
+    for position in range(torch._C._len_torch_function_stack()):
+        yield torch._C._get_function_stack_at(position)
+
+
+WATCHING_MODES: Final = ("torch.utils._device", "torch.utils.checkpoint", "torch.utils.flop_counter")
+"""Modules whose modes change no result of a call, but for the device that it is made on, which is recorded."""
 
 function_mode_on: Final[Callable[[], bool]] = getattr(torch._C, "_is_torch_function_mode_enabled", lambda: False)
 """Whether a function mode of the user's is on."""

@@ -185,17 +185,18 @@ def from_payload(
     if kind is None or offset < 0 or min(shape, default=0) < 0:
         raise _mismatch(dtype, shape)
     if count == 0:
-        return torch.empty(shape, dtype=kind)
+        return compat.empty(shape, dtype=kind)
     flat_strides = strides if strides is not None else contiguous_strides(shape)
     if len(flat_strides) != len(shape) or min(flat_strides, default=0) < 0:
         raise _mismatch(dtype, shape)
     end = offset + reach(shape, flat_strides)
-    item = torch.empty((), dtype=kind).element_size()
+    item = compat.empty((), dtype=kind).element_size()
     if end * item > len(data):
         raise _mismatch(dtype, shape)
     window = memoryview(data)[offset * item : end * item]
     is_adopted = not window.readonly and len(window) * ADOPTED >= len(data)
-    return torch.frombuffer(window if is_adopted else bytearray(window), dtype=kind).as_strided(shape, flat_strides)
+    flat = compat.from_buffer(window if is_adopted else bytearray(window), dtype=kind)
+    return compat.as_strided(flat, shape, flat_strides)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -61,3 +61,4 @@ class ForwardWitnessed(Event):
     taken_elsewhere: tuple[
         str, ...
     ]  # import paths of what other threads took something by, out of the forward's tensors
+    modes: tuple[str, ...]  # classes of the function and dispatch modes of others that calls were made in

@@ -141,6 +141,7 @@ class Witnessed(NamedTuple):
     generators: tuple[str, ...]
     layouts: dict[int, tuple[int, ...]]  # strides by parameter
     taken_elsewhere: tuple[str, ...]  # import paths of what other threads took something by
+    modes: tuple[str, ...]  # classes of modes of others
 
 
 @attrs.frozen
@@ -229,7 +230,7 @@ def program_of(source: Source, head: int | None = None) -> Program:
 
 
 def witnessed_of(row: Row) -> Witnessed:
-    inputs, outputs, containers, parameters, buffers, generators, layouts, elsewhere = row[2:]
+    inputs, outputs, containers, parameters, buffers, generators, layouts, elsewhere, modes = row[2:]
     return Witnessed(
         dict(inputs),
         dict(outputs),
@@ -239,6 +240,7 @@ def witnessed_of(row: Row) -> Witnessed:
         tuple(generators),
         {number: tuple(strides) for number, strides in layouts},
         tuple(elsewhere),
+        tuple(modes),
     )
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, equal, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchlens as tl
 from tests.running.comparing import REPLAYABLE, in_thread
@@ -168,6 +170,29 @@ def test_memory_that_was_handed_out_and_then_written_is_looked_at_again(
 def test_a_tensor_made_of_a_list_is_in_nobody_s_hands() -> None:
     assert report_of(lambda x: torch.as_tensor([[0.0, 0.0]]).repeat(2, 1).add_(x), ONES, MINUS).divergence is None
     assert report_of(lambda x: torch.as_tensor([0.0, 0.0]).add_(x[0]), ONES, MINUS).divergence is None
+
+
+class Looking(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))  # it may have looked at anything
+
+
+class Adding(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {})) + 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_watched"), [(Looking, False), (Adding, False), (lambda: torch.device("cpu"), True)]
+)
+def test_a_mode_that_may_make_another_thing_of_calls_leaves_a_run_unverified(mode: Any, is_watched: bool) -> None:
+    def model(x: Tensor) -> Tensor:
+        with mode():
+            return torch.sin(x) + torch.zeros(2)
+
+    report = report_of(model, ONES, MINUS)
+    assert report.path_faithfulness == ("verified" if is_watched else "unverifiable")
+    assert is_watched or report.divergence.code == "mode_of_its_own"
 
 
 IN_ANOTHER_THREAD: list[Callable[[Tensor], Any]] = [

@@ -47,6 +47,20 @@ class Net(nn.Module):
         return {"y": y * 2 if y.sum() > -1e9 else y, "parts": (y.max(0), [y.mean()])}
 
 
+def test_a_run_within_another_capture_is_one_op_of_it(tmp_path: Path) -> None:
+    inner = nn.Linear(4, 4)
+    captured(inner, torch.ones(3, 4)).save(tmp_path / "inner.tlspec", level="runnable", include_weights=True)
+
+    def model(x: Tensor) -> Any:
+        return tl.load(tmp_path / "inner.tlspec").run(inputs=x * 2).output + 1
+
+    trace = captured(model, torch.ones(3, 4))
+    assert [op.label for op in trace.ops] == ["input_1", "mul_1_1", "run_1_2", "add_1_3", "output_1"]
+    assert torch.equal(trace.output, inner(torch.full((3, 4), 2.0)) + 1)
+    (found,) = trace.readiness.diagnostics
+    assert (found.code, (found.place or "").endswith("model")) == ("missing_callable_ref", True)
+
+
 @pytest.fixture(scope="module")
 def net() -> tuple[Net, tl.Trace]:
     torch.manual_seed(0)

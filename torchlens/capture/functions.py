@@ -38,6 +38,7 @@ FUSED: Final = "fused kernel"
 CUSTOM: Final = "custom operator"
 NESTED: Final = "nested tensors"
 ENGINE: Final = "autograd engine"
+RUN: Final = "run of a capture"
 """Why an op is opaque. Each is one op because what runs inside is no Python, or works on stand-ins, or has no gradient
 of its own."""
 

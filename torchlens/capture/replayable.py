@@ -53,6 +53,9 @@ from torchlens.undoing import undo
 Told = tuple[int, "str | None"]
 """A number and a digest, as the events have them."""
 
+_function_mode_on = compat.function_mode_on
+_num_modes = compat.num_modes
+
 ANSWERS: Final = PLAIN | {complex}
 """Classes of what Python takes as it is."""
 
@@ -92,6 +95,7 @@ class ReplayableRecorder(Recorder):
         self._buffers: list[Told] = []
         self._asked: dict[str, Function] = {}
         self._taken_elsewhere: dict[str, None] = {}  # import paths of what other threads took something with
+        self._modes: dict[str, None] = {}  # classes of the modes of others that calls were made in
         self._written_elsewhere: dict[int, None] = {}  # values that other threads wrote to
         self._result: Any = None
         self._drawn: tuple[str, ...] = ()
@@ -232,11 +236,20 @@ class ReplayableRecorder(Recorder):
             return super().called(function, args, kwargs)
         if self._handed_out:
             self._look_at(args, kwargs)
+        if _function_mode_on() or _num_modes():
+            self._look_at_modes()
         result = super().called(function, args, kwargs)
         if _is_answer(result) and any(True for _ in leaves((args, kwargs))):
             with compat.NoTorchFunction():  # such as ``torch.ops.aten.equal``
                 self._took(function, args, kwargs, result, sys._getframe(1))
         return result
+
+    def _look_at_modes(self) -> None:
+        """Remember a mode that is not ours, nor one of torch's that change nothing: it may change what calls give."""
+        for mode in (*compat.function_modes(), *compat.dispatch_modes()):
+            kind = type(mode)
+            if kind.__module__ not in compat.WATCHING_MODES and not kind.__module__.startswith("torchlens."):
+                self._modes[path_of(kind)] = None
 
     def applied(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], watched: bool) -> Any:
         if self._handed_out and self.is_listening():
@@ -401,6 +414,7 @@ class ReplayableRecorder(Recorder):
                     if parameter.layout is torch.strided and not parameter.is_contiguous()
                 ),
                 taken_elsewhere=tuple(self._taken_elsewhere),
+                modes=tuple(self._modes),
             )
         )
         self._result = None

@@ -24,6 +24,9 @@ from torchlens.capture.functions import Function
 class Listener(Protocol):
     """Who is told of torch calls while a capture runs."""
 
+    def is_listening(self) -> bool:
+        """Whether the calls of this thread are being recorded just now."""
+
     def called(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A watched function was called; makes the original call and gives its result."""
 

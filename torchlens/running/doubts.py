@@ -47,6 +47,7 @@ def doubts(view: View, program: Program, given: Bound, state: State, *, is_fresh
         *of_state(view, program, state),
         *of_generators(program, is_fresh=is_fresh),
         *of_threads(program),
+        *of_foreign_modes(program),
     ]
 
 
@@ -153,3 +154,10 @@ def of_threads(program: Program) -> Iterator[Divergence]:
     assert program.witnessed is not None  # preflight would have refused
     for path in program.witnessed.taken_elsewhere:
         yield Divergence("taken_elsewhere", f"another thread took something by {path}", None, None)
+
+
+def of_foreign_modes(program: Program) -> Iterator[Divergence]:
+    """Modes that may have made another thing of calls than torch does, which a run calls alone."""
+    assert program.witnessed is not None  # preflight would have refused
+    for path in program.witnessed.modes:
+        yield Divergence("mode_of_its_own", f"calls were made in a {path}, and a run makes them without", None, None)

@@ -13,6 +13,9 @@ from torch import Tensor
 from projections.errors import over_events
 from projections.structure.program import BufferRead, Program
 from torchlens import compat
+from torchlens.capture import wrap
+from torchlens.capture.callsite import OWN_CODE
+from torchlens.capture.functions import RUN, Function
 from torchlens.errors import (
     CaptureOutcomeError,
     ConfigurationError,
@@ -21,6 +24,7 @@ from torchlens.errors import (
 )
 from torchlens.generators import seeded
 from torchlens.options import require_switch, unavailable
+from torchlens.reading.facade import Trace
 from torchlens.reading.raw import raw_input
 from torchlens.reading.run_result import Diagnostic, Draws, NumericAttestation, Readiness, RunReport, RunResult
 from torchlens.reading.view import View, if_there
@@ -113,7 +117,18 @@ def run(
     strict: bool,
     fast: bool,
 ) -> RunResult:
-    """Run the recorded calls; see ``Trace.run``."""
+    """Run the recorded calls; see ``Trace.run``. Within another capture that is one op, not watched inside."""
+    listener = wrap.listening()
+    if listener is not None and listener.is_listening():
+
+        def again(inputs: Any, input_kwargs: Mapping[str, Any] | None) -> Any:
+            made.append(run(view, model, inputs, input_kwargs, seed=seed, draws=draws, strict=strict, fast=fast))
+            return made[0].output, dict(made[0].buffers)
+
+        made: list[RunResult] = []
+        function = Function("run", "torchlens.Trace.run", again, opaque=RUN)
+        listener.applied(function, (inputs, input_kwargs), {}, False)
+        return made[0]
     if model is not None:
         raise unavailable("model")
     require_switch("strict", strict)
@@ -300,3 +315,6 @@ def warn_diverged(report: RunReport) -> None:
         ),
         stacklevel=4,
     )
+
+
+OWN_CODE.update((run.__code__, Trace.run.__code__))

@@ -365,6 +365,7 @@ class Building:
                 generators=("python",) if self.chance() else (),
                 layouts=tuple((number, (1, 2)) for number in range(self.num_parameters)),
                 taken_elsewhere=("torch.Tensor.item",) if self.chance() else (),
+                modes=("models.Doubling",) if self.chance() else (),
             )
         )
 
