@@ -5,6 +5,7 @@ Gives  per node its creator and order; the nodes in the order of their labels.
 Rule   a node that the engine made under ``create_graph`` belongs to the firing in whose span its number lies, else to
        the node that ran when the engine called the operator of it; where two could have made it, to none. Its order
        is that of its creator and one more. All other nodes are of order 1: user code made them.
+Note   a pass tells what it made breadth first from its gradients: what a node made may stand before that node.
 Rule   nodes are numbered as they were found. Those that a pass made follow where it told them: firing by firing,
        each firing's breadth first from the gradients that it gave, one by one in the order of the creator's inputs;
        last those of an unknown creator.
@@ -25,6 +26,7 @@ from projections.folds.backward import FIRE_WIDTH, NODE_WIDTH, PASS_WIDTH, Backw
 from projections.folds.fold import Source
 from projections.folds.graph import NOWHERE
 from projections.structure.details import field
+from projections.structure.makers import makers_first
 from projections.structure.rows import pairs
 
 CREATE_GRAPH: Final = field(PassOpened, "create_graph")
@@ -154,14 +156,15 @@ class NodeOrder:
         return NOBODY if fire == SEVERAL else Creator(self.node_of(fire), fire)
 
     def orders_of(self) -> list[int | None]:
-        orders: list[int | None] = []
-        for node in range(len(self.state.numbers)):
-            creator = self.creators.get(node)
-            if creator is None:
-                orders.append(1)
-            else:  # a creator was known before what it made
-                before = orders[creator.node] if 0 <= creator.node < node else None
-                orders.append(None if before is None else before + 1)
+        orders: list[int | None] = [None] * len(self.state.numbers)
+        makers = [NOWHERE] * len(orders)
+        for node, creator in self.creators.items():
+            makers[node] = creator.node
+        for node in makers_first(makers):
+            if node not in self.creators:
+                orders[node] = 1
+            elif makers[node] != NOWHERE and (before := orders[makers[node]]) is not None:
+                orders[node] = before + 1
         return orders
 
     def numbers(self) -> list[int]:

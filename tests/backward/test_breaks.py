@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from journal.events import GradientObserved, PassJournaled, PassOpened
 from tests.backward.observing import events_of, require_closed_in_order
+from torchlens import compat
 from torchlens.errors import BackwardRefused
 
 KEEP = tl.CaptureOptions(save_grads=True)
@@ -122,6 +123,47 @@ def test_a_pass_in_whose_opening_something_failed_is_closed_and_says_so(monkeypa
     assert told.status != "ok" or told.incomplete_reason is not None
     assert "ValueError" in str(told.incomplete_reason)
     require_closed_in_order(trace)
+
+
+class SelfDifferentiating(torch.autograd.Function):
+    """A way back that differentiates what it has just made."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():  # type: ignore[no-untyped-call]  # torch does not annotate it
+            product = x * gradients[0]
+            (slope,) = torch.autograd.grad(product.exp().sum(), product, create_graph=True)
+        return slope * product
+
+
+def test_what_a_run_made_that_was_recorded_no_more_is_of_the_order_of_its_maker_and_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pass tells what it made breadth first: the slope before the exponential whose firing made it."""
+
+    def lost() -> int:
+        node: Any = compat.running_node()
+        if node.name() == "SelfDifferentiatingBackward":
+            raise MemoryError("none left")
+        return compat.sequence_number()
+
+    monkeypatch.setattr("torchlens.backward.hooks._next_number", lost)
+    x = inputs()
+    function: Any = SelfDifferentiating
+    trace = tl.trace(lambda x: function.apply(x * 2), x)
+    torch.autograd.grad(trace.output.sum(), x, create_graph=True)
+    assert [one.status for one in trace.autograd.backward_passes] == ["incomplete"]
+    nodes = trace.autograd.grad_fns
+    exponential = next(node for node in nodes if node.type == "exp")
+    slope = next(node for node in nodes if node.differentiates == exponential.label)
+    assert (exponential.order, slope.order) == (2, 3)
+    trace.check_metadata_invariants()
 
 
 def test_a_pass_during_which_the_trace_is_disarmed_is_incomplete() -> None:

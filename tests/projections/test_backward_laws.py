@@ -234,6 +234,31 @@ def test_operators_of_several_threads_are_not_told_from_one_another() -> None:
     assert of_grad_fn(passes.tables(), "add_back_1_2", "order") is None
 
 
+@pytest.mark.parametrize(
+    ("makers", "orders"),
+    [((0, 1), [1, 3, 2]), ((1, 2), [1, None, None]), ((0, 2), [1, None, 2])],
+    ids=["made by what is told behind it", "in a circle", "by itself"],
+)
+def test_a_node_may_be_told_before_the_one_that_made_it(makers: tuple[int, int], orders: list[int | None]) -> None:
+    """A run within a firing that was cut off: what it made is told breadth first, before the node that it ran."""
+    passes = small()
+    loss = passes.node("SumBackward0")
+    first = passes.node("MulBackward0", loss, sequence=5)
+    second = passes.node("ExpBackward0", first, sequence=7)
+    passes.open(loss, create_graph=True)
+    passes.walk(loss)
+    passes.fire(loss, timed=False)
+    number = passes.journal(incomplete_reason="the disk is full")
+    passes.make(second, first, by=number)
+    told = [loss, first, second]
+    passes.see_makers((6, told[makers[0]]), (8, told[makers[1]]), by=number)
+    passes.finalize(number)
+    tables = passes.tables()
+    found = dict(zip(*(tables.grad_fns.column(name) for name in ("class_name", "order")), strict=True))
+    assert [found[node.class_name] for node in (loss, second, first)] == orders
+    assert invariants.check(tables) == []
+
+
 def test_a_pass_over_nodes_of_unknown_order_has_none() -> None:
     passes = small()
     loss = passes.node("SumBackward0")
