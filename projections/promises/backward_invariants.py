@@ -183,14 +183,17 @@ def orders_of_passes_are_those_of_their_firings(tables: CaptureTables) -> Breach
     """A pass has the highest order of the nodes that fired, its origin with it, and the part whose orders are known."""
     passes, nodes = tables.backward_passes, tables.grad_fns
     orders, of = nodes.column("order"), tables.grad_fn_calls.column("grad_fn_row")
+    origins = nodes.column("origin_backward_pass")
     columns = (passes.column(name) for name in ("pass_index", "implicit", "order", "origin_backward_pass", "call_rows"))
     for index, implicit, order, origin, calls in zip(*columns, strict=True):
         found = [orders[of[call]] for call in calls]
         right = max(found, default=None) if None not in found and not implicit else None
         if order != right:
             yield str(index), f"its order is {order} and not {right}"
-        if (origin is None) != (right is None or right == 1) or (origin is not None and origin > len(passes)):
-            yield str(index), f"its origin is {origin}, at order {right}"
+        made_by = [one for call in calls if orders[of[call]] == right and (one := origins[of[call]]) is not None]
+        came = None if right is None else max(made_by, default=None)
+        if origin != came:
+            yield str(index), f"its origin is {origin} and not {came}, at order {right}"
     made: list[list[int | None]] = [list[int | None]() for _ in range(len(passes))]
     told_by: Sequence[int] = nodes.column("pass_row")
     for number, is_made, order in zip(told_by, nodes.column("is_made"), orders, strict=True):

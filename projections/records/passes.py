@@ -19,6 +19,7 @@ from projections.columnar.tables import Column, Maker
 from projections.folds.backward import FIRE_WIDTH, NODE_WIDTH, PASS_WIDTH
 from projections.folds.graph import NOWHERE
 from projections.forward import Forward, once
+from projections.records.grad_fns import origin_pass
 from projections.records.makers import fact
 from projections.source.sites import whole_frame
 from projections.structure.details import field
@@ -206,8 +207,8 @@ def origin(forward: Forward, number: int) -> int | None:
     if highest is None or highest == 1:
         return None
     autograd = forward.autograd
-    made = [row for fire in autograd.fires_in[number] if autograd.orders[row := autograd.fire_rows[fire]] == highest]
-    return 1 + max([autograd.told_by[row] for row in made])
+    fired = [autograd.fire_rows[fire] for fire in autograd.fires_in[number]]
+    return max(made for row in fired if autograd.orders[row] == highest and (made := origin_pass(forward, row)))
 
 
 @once

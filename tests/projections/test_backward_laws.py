@@ -289,6 +289,7 @@ def test_nodes_that_an_inner_pass_finds_in_a_firing_under_create_graph_are_one_o
     assert of_grad_fn(tables, "exp_back_2_4", "order") == 1
     assert of_grad_fn(tables, "relu_back_1_2", "order") == 1
     assert list(tables.backward_passes.column("outer_context")) == [None, 1, None, 3]
+    assert list(tables.backward_passes.column("origin_backward_pass")) == [None, 1, None, None]
 
 
 # -- how passes end, and how long things took
