@@ -24,6 +24,7 @@ from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, ROOT, Face, Look, Scene
 from projections.picture.texts import shape_text, short
+from projections.structure.makers import makers_first
 
 
 class GradFnLook(Look):
@@ -174,20 +175,20 @@ class BackwardItems:
         parents: Sequence[Sequence[int]] = self.nodes.column("parent_rows")
         param_rows: Sequence[int] = self.nodes.column("param_row")
         creators: Sequence[int] = self.nodes.column("creator_row")
-        made: list[int] = []
-        for row, op in enumerate(self.ops):
+        made: dict[int, int] = {}
+        for row in makers_first(creators):
+            op = self.ops[row]
             if op >= 0:
-                made.append(self.box(calls[op]))
+                made[row] = self.box(calls[op])
             elif param_rows[row] >= 0:
                 taken_by: Sequence[int] = params.value("op_rows", param_rows[row])
                 takers = [self.box(calls[taker]) for taker in taken_by]
-                made.append(self.scene.boxes.around(takers) if takers else ROOT)
-            elif 0 <= creators[row] < row:
-                made.append(made[creators[row]])
+                made[row] = self.scene.boxes.around(takers) if takers else ROOT
+            elif creators[row] in made:
+                made[row] = made[creators[row]]
             else:
-                before = [made[parent] for parent in parents[row] if parent < row]
-                made.append(before[0] if before else ROOT)
-        return made
+                made[row] = next((made[parent] for parent in parents[row] if parent in made), ROOT)
+        return [made[row] for row in range(len(made))]
 
     def box(self, call: int) -> int:
         return self.box_of_call[call] if call >= 0 else ROOT

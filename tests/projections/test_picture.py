@@ -14,7 +14,8 @@ from projections import CaptureTables
 from projections.errors import ConfigurationError, PayloadUnavailableError
 from projections.picture import Node, Picture, PictureOptions, picture_of
 from projections.picture.captions import SEVERAL
-from tests.projections.making import two_blocks
+from tests.projections.making import Made, two_blocks
+from tests.projections.making_backward import Passes
 from tests.projections.test_laws import tables_of
 from tests.strategies import capture_streams
 
@@ -291,3 +292,24 @@ def test_addresses_and_calls_are_drawn_closed() -> None:
     picture = picture_of(tables, PictureOptions(collapse="blk:2"))
     assert [node.title for node in picture.nodes if node.kind == "module"] == ["blk:2"]
     assert [cluster.title for cluster in picture.clusters] == ["blk:1"]
+
+
+def test_what_a_pass_made_stands_in_the_module_of_what_made_it_also_where_that_is_told_later() -> None:
+    made = Made({"a": "A"})
+    x = made.input("x")
+    with made.call("a", x) as call:
+        call.returns(made.op("relu", x, grad_fn="ReluBackward0", grad_node=0, grad_slot=0))
+    passes = Passes(made.returns(call.output))
+    relu = passes.node("ReluBackward0", number=0)
+    nodes = [relu, *[passes.node(f"{name}Backward0", sequence=place) for place, name in enumerate("ABC", 1)]]
+    passes.open(relu, create_graph=True)
+    passes.walk(relu)
+    passes.fire(relu)
+    passes.make(*reversed(nodes[1:]))
+    passes.see_makers(*[(place + 2, maker) for place, maker in enumerate(nodes[:3])])
+    passes.close()
+    tables = passes.tables()
+    creators = tables.grad_fns.column("creator_row")
+    assert any(creator > row for row, creator in enumerate(creators))
+    drawn = picture_of(tables, PictureOptions(graph="backward", collapse="none")).nodes
+    assert {(node.kind, node.cluster) for node in drawn} == {("grad_fn", 0)}
