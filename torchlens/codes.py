@@ -342,6 +342,7 @@ CODES: Final[Mapping[str, str]] = MappingProxyType(
         "visualization_image_too_large": "RenderingError",
         "visualization_layout_invalid": "ConfigurationError",
         "visualization_legend_invalid": "ConfigurationError",
+        "visualization_letters_missing": "TorchLensWarning",
         "visualization_mode_invalid": "ConfigurationError",
         "visualization_node_style_invalid": "ConfigurationError",
         "visualization_renderer_failed": "RenderingError",

@@ -47,6 +47,7 @@ QUESTIONS: Final = {"if_test": "if", "elif_test": "elif", "ifexp": "if", "while"
 
 ENDED: Final[frozenset[Mark]] = frozenset(("halted", "nonfinite"))
 NONFINITE: Final[frozenset[Mark]] = frozenset(("nonfinite",))
+SAVED: Final[frozenset[Mark]] = frozenset(("saved",))
 
 NOT_RETURNED: Final = "has not returned"
 """Said of a call in which its process ended, or still is."""
@@ -131,7 +132,17 @@ class ForwardLook(Look):
 
     def lines_of_several(self, rows: Sequence[int]) -> Sequence[str]:
         lines = [self.amount_line(rows, line) for line in self.request.options.node_lines if line in AMOUNTS]
+        kept = self.kept(rows)
+        lines.append(f"{sum(kept):,} of {len(kept):,} kept" if any(kept) and not all(kept) else None)
         return [line for line in lines if line is not None]
+
+    def marks_of_several(self, rows: Sequence[int]) -> frozenset[Mark]:
+        kept = self.kept(rows)
+        return SAVED if kept and all(kept) else NOTHING
+
+    def kept(self, rows: Sequence[int]) -> list[bool]:
+        """Of each op of some rows, whether its activation was kept."""
+        return [bool(self.table.value(MARKS["saved"], row)) for row in rows if self.kinds[row] == "op"]
 
     def marks(self, row: int) -> frozenset[Mark]:
         table = self.table

@@ -95,6 +95,10 @@ class Look(ABC):
         """What is told of rows that are drawn as one node."""
         return ()
 
+    def marks_of_several(self, rows: Sequence[int]) -> frozenset[Mark]:
+        """Marks that all of some rows have, which are drawn as one node."""
+        return NOTHING
+
 
 class Boxes(ABC):
     """The modules or module calls that items are in.
@@ -272,9 +276,10 @@ class Scene:
         first, last = items[0], items[-1]
         look = self.look(first)
         titles = [look.title(self.rows[item][0]) for item in (first, last)]
-        told = look.lines_of_several(self.rows_of(items))
+        rows = self.rows_of(items)
+        lines = (*look.lines_of_several(rows), counts_text(self.counts(items)))
         kind = look.together(self.rows[first][0])
-        return Face(kind, short(" … ".join(titles)), (*told, counts_text(self.counts(items))))
+        return Face(kind, short(" … ".join(titles)), lines, marks=look.marks_of_several(rows))
 
     def likenesses(self) -> list[Hashable]:
         """By item, something that items have in common which look the same save for their names."""

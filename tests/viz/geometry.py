@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from rich.cells import cell_len
+
 SVG = "{http://www.w3.org/2000/svg}"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 WIDTHS = {0.25: "iljtfrI.,:;'|!()[]/ \\", 0.5: "cksvxyzJ", 0.6: "abdeghnopqu0123456789_", 0.85: "mwMW@%"}
@@ -55,7 +57,7 @@ class Thing(NamedTuple):
 
 def width_of(text: str, size: float) -> float:
     """About what a text takes in Helvetica."""
-    return size * sum(WIDTH.get(char, 0.67) for char in text)
+    return size * sum(1.0 if cell_len(char) == 2 else WIDTH.get(char, 0.67) for char in text)
 
 
 def texts_of(group: ElementTree.Element) -> Iterator[Text]:

@@ -33,7 +33,7 @@ def picture(trace: tl.Trace) -> Picture:
     nodes = (
         Node(key="a", kind="input", title="input_1", table="ops", rows=(rows["input_1"],)),
         Node(key="b", kind="op", title="linear_1", table="ops", rows=(rows["linear_1_1"],)),
-        Node(key="c", kind="module", title="1", table="module_calls", rows=(inner,)),
+        Node(key="c", kind="module", title="the inner one", table="module_calls", rows=(inner,)),
         Node(key="d", kind="output", title="output_1", table="ops", rows=(rows["output_1"],)),
         Node(key="e", kind="failed", title="matmul", table="", rows=()),
     )
@@ -78,6 +78,7 @@ def test_what_gives_no_label_is_refused(trace: tl.Trace, bad: Any) -> None:
         (tl.func("linear"), {1, 2}),
         (tl.in_module("1"), {2}),
         (["input_1", "output_1"], {0, 3}),
+        (["input_1", "the inner one"], {0, 2}),
     ],
 )
 def test_what_is_to_stand_out_does_also_within_a_closed_module(

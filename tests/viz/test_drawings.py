@@ -18,8 +18,8 @@ from projections.picture import Node, Picture
 from tests.torchlens.models import refusal
 from tests.viz.geometry import SVG, all_texts, things
 from tests.viz.hand_made import HOSTILE, chain, hostile, op, small
-from torchlens.errors import ConfigurationError, GraphvizUnavailableError, RenderingError
-from torchlens.viz import THEMES, Drawing, Graphviz, Look, Theme, programs, registry
+from torchlens.errors import ConfigurationError, GraphvizUnavailableError, RenderingError, TorchLensWarning
+from torchlens.viz import THEMES, Drawing, Edge, Graphviz, Look, Theme, programs, registry
 from torchlens.viz.dot import dot_of
 from torchlens.viz.look import look_of
 from torchlens.viz.wording import caption_of, cluster_words, edge_word, node_words
@@ -190,6 +190,29 @@ def test_a_browser_shows_an_svg_well_whatever_fonts_it_has(program: str) -> None
             assert list(group.iter(f"{SVG}text")) == []
         if kind == "title":
             assert {text.get("paint-order") for text in group.iter(f"{SVG}text")} == {"stroke"}
+
+
+WRITTEN = Picture(
+    title="Names",
+    nodes=(op(0, title="漢字かな混じり文を読む層"), op(1, title="emoji 🧪🧪🧪🧪🧪🧪🧪🧪")),
+    edges=(Edge(source=0, target=1),),
+)
+
+
+def test_nodes_are_as_wide_as_letters_that_a_program_has_no_fonts_for() -> None:
+    svg = Drawing(WRITTEN, renderer="graphviz-pure").render("svg")
+    assert [text.text for node in things(svg, "node") for text in node.texts if not node.box.holds(text.box)] == []
+
+
+def test_a_png_without_some_letters_warns_of_them() -> None:
+    with pytest.warns(TorchLensWarning) as caught:
+        Drawing(WRITTEN, renderer="graphviz-pure").render("png")
+    (warned,) = caught
+    assert isinstance(warned.message, TorchLensWarning)
+    assert warned.message.code == "visualization_letters_missing"
+    plain = Picture(title="T", nodes=(op(0, title="Δx → äß, Имя, ½ ≥ Σ …"),))
+    Drawing(plain, renderer="graphviz-pure").render("png")  # a warning would be an error
+    Drawing(WRITTEN, renderer="graphviz-pure").render("svg")
 
 
 # -- the look

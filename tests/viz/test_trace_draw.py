@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from tests.page import examples
 from tests.programs import PATIENCE
 from tests.torchlens.models import refusal
 from tests.viz import drawn_models
@@ -22,6 +23,7 @@ from tests.viz.geometry import Box, Thing, all_texts, curves, things
 from tests.viz.test_drawings import words_of
 from tests.work import at_most
 from torchlens.errors import CompatibilityError, ConfigurationError, PayloadUnavailableError
+from torchlens.viz.drawing import inline
 from torchlens.viz.wording import node_words
 
 STEPS = ("next", "next", "back", "first", "next", "next", "last", "first")
@@ -149,6 +151,65 @@ def test_each_pass_of_a_site_is_a_frame_with_its_node(loop: tl.Trace) -> None:
     assert {loop.ops[label].row for label in layer.op_labels} <= rows
     assert fragment.count("<svg ") == 1
     assert loop.animate(layer.layer_label) == fragment == loop.animate(loop.ops[layer.op_labels[1]])
+
+
+def frames_of(fragment: str) -> list[list[int]]:
+    found = re.search(r'<script type="application/json">(.*?)</script>', fragment, re.DOTALL)
+    assert found is not None
+    return [frame["nodes"] for frame in json.loads(found[1])]
+
+
+def test_each_of_many_passes_is_a_node_of_its_own_or_the_loop_is_rolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = tl.trace(examples.Recurrent(20), torch.ones(1, 8))
+    assert any(node.kind == "ops" for node in trace.draw(fold_repeats=False).picture.nodes)
+    fragment = trace.animate("tanh_1")
+    frames = frames_of(fragment)
+    assert [len(nodes) for nodes in frames] == [1] * 20
+    assert len({node for nodes in frames for node in nodes}) == 20
+    for number, (node,) in enumerate(frames, 1):
+        assert f">tanh_1:{number}</text>" in fragment.split(f'data-id="n{node}"')[1].split("</g>")[0]
+    monkeypatch.setattr("torchlens.viz.animation.MOST_NODES_APART", 40)
+    assert len({tuple(nodes) for nodes in frames_of(trace.animate("tanh_1"))}) == 1
+    trace.cleanup()
+
+
+def test_several_drawings_in_one_page_share_no_ids(loop: tl.Trace) -> None:
+    for shown in (loop.animate("tanh_1"), loop.draw()._repr_svg_()):
+        assert shown is not None
+        assert 'data-id="n0"' in shown
+        assert re.search(r"""\sid=["']""", shown) is None
+    kept = """<svg a="x id='1'" id="a"><g id='b'>text id="c" &gt;</g><use href="#d"/><g id="d"/></svg>"""
+    assert inline(kept.encode()).replace('style="max-width:100%;height:auto" ', "") == (
+        """<svg a="x id='1'" data-id="a"><g data-id='b'>text id="c" &gt;</g><use href="#d"/><g id="d"/></svg>"""
+    )
+
+
+def test_what_stands_on_a_node_names_it_where_loops_are_rolled(loop: tl.Trace) -> None:
+    drawing = loop.draw(rolled=True, highlight="tanh_1")
+    assert [drawing.picture.nodes[node].title for node in drawing.look.highlighted] == ["tanh_1"]
+    assert loop.animate("tanh_1") == loop.animate("tanh_1_4")
+
+
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linears = nn.ModuleList(nn.Linear(4, 4) for _ in range(60))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([linear(x) for linear in self.linears]).sum(0)
+
+
+def test_several_ops_in_one_node_are_told_as_kept_where_all_of_them_were() -> None:
+    every = tl.trace(Wide(), torch.ones(2, 4))
+    drawing = every.draw(fold_repeats=False)
+    assert any(node.kind == "ops" for node in drawing.picture.nodes)
+    assert "op, not kept" not in drawing.source
+    some = tl.trace(Wide(), torch.ones(2, 4), save=[f"linears.{number}" for number in range(0, 60, 2)])
+    told = some.draw(fold_repeats=False)
+    assert "op, not kept" in told.source
+    assert re.search(r"\d+ of \d+ kept", str(told))
+    for made in (every, some):
+        made.cleanup()
 
 
 def test_an_animation_needs_nothing_from_elsewhere(loop: tl.Trace, tmp_path: Path) -> None:

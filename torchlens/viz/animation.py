@@ -13,15 +13,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from projections.picture import PictureOptions, picture_of
+from projections.picture.parts import Picture
+from projections.picture.request import MOST_NODES
 from torchlens.errors import CompatibilityError, ConfigurationError
 from torchlens.json_in_html import json_in_html
 from torchlens.printable import cut
 from torchlens.reading.view import View
-from torchlens.viz.asking import drawn, named_by, positions, standing
+from torchlens.viz.asking import Named, drawn, named_by, positions, standing
 from torchlens.viz.drawing import inline, saved
 from torchlens.viz.refusing import MOST_LETTERS, quoted
 
 __all__ = ["Animation", "animated"]
+
+MOST_NODES_APART: Final = 640
+"""Nodes that a picture may have so that each pass has one: more are long to place, and to scroll through."""
 
 
 class Animation(str):
@@ -58,7 +63,7 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
         GraphvizUnavailableError, RenderingError: where no SVG can be made.
     """
     rows = passes_of(trace, site)
-    picture = picture_of(trace.tables, PictureOptions(fold_repeats=False))
+    picture = picture_for(trace, rows)
     look: dict[str, Any] = {"layout": "auto", "legend": True, "node_label": None, "highlight": None}
     drawing = drawn(trace, picture, direction=direction, theme=theme, renderer=renderer, **look)
     at = positions(picture)
@@ -77,11 +82,29 @@ def animated(trace: View, site: Any, *, direction: object, theme: object, render
     )
 
 
+def picture_for(trace: View, rows: Sequence[int]) -> Picture:
+    """A picture of few nodes in which each pass has one of its own, as an op or in a closed module; where that takes
+    more than ``MOST_NODES_APART``, the rolled one, in which all passes are one node."""
+    most = MOST_NODES
+    while most <= MOST_NODES_APART:
+        picture = picture_of(trace.tables, PictureOptions(fold_repeats=False, most_nodes=most))
+        if are_apart(trace, picture, rows):
+            return picture
+        most *= 2
+    return picture_of(trace.tables, PictureOptions(fold_repeats=False, rolled=True))
+
+
+def are_apart(trace: View, picture: Picture, rows: Sequence[int]) -> bool:
+    at = positions(picture)
+    nodes = [node for row in rows for node in standing(trace, at, ("ops", row))]
+    return len(set(nodes)) == len(nodes) and all(picture.nodes[node].kind != "ops" for node in nodes)
+
+
 def passes_of(trace: View, site: Any) -> Sequence[int]:
     """The op rows of the layer that something names, by pass."""
     layers: set[int] = set()
     try:
-        named = list(named_by(trace, site))
+        named = list(named_by(trace, site, layers_by_title(trace)))
     except ConfigurationError as exc:
         if exc.code != "visualization_highlight_invalid":
             raise
@@ -97,6 +120,14 @@ def passes_of(trace: View, site: Any) -> Sequence[int]:
         raise no_site(site, f"it names {len(layers)} layers")
     rows: Sequence[int] = trace.table("layers").value("op_rows", layers.pop())
     return rows
+
+
+def layers_by_title(trace: View) -> dict[str, list[Named]]:
+    """Layers by what stands on their nodes where loops are rolled."""
+    found: dict[str, list[Named]] = {}
+    for row, name in enumerate(trace.table("layers").column("layer_label_short")):
+        found.setdefault(name, []).append(("layers", row))
+    return found
 
 
 def no_site(site: Any, why: str) -> ConfigurationError:
@@ -143,7 +174,7 @@ FRAGMENT: Final = """\
   const frames = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   const slider = root.querySelector("input"), told = root.querySelector("output");
   const play = root.querySelector('[data-go="play"]'), nodes = new Map();
-  for (const node of root.querySelectorAll("g.node")) nodes.set(node.id, node);
+  for (const node of root.querySelectorAll("g.node")) nodes.set(node.dataset.id || node.id, node);
   const of = (frame) => frame.nodes.map((node) => nodes.get("n" + node).classList);
   let at = 0, timer = null;
   const look = () => nodes.get("n" + frames[at].nodes[0]).scrollIntoView({block: "nearest"});

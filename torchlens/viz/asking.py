@@ -6,14 +6,14 @@ found among the nodes, those of closed modules too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
 
 from projections.picture.parts import Picture
 from projections.selecting.selector import Selector
-from torchlens.errors import ConfigurationError
+from torchlens.errors import ConfigurationError, LookupRefused
 from torchlens.printable import cut
 from torchlens.reading.fields import Record
 from torchlens.reading.selection import Selection, Site
@@ -97,7 +97,7 @@ def shown(trace: View, picture: Picture, highlight: Any) -> set[int]:
     """
     at = positions(picture)
     found: set[int] = set()
-    for named in named_by(trace, highlight):
+    for named in named_by(trace, highlight, titles(picture)):
         found |= standing(trace, at, named)
     if not found:
         raise ConfigurationError(
@@ -115,6 +115,14 @@ def positions(picture: Picture) -> dict[Named, set[int]]:
         for row in node.rows:
             at.setdefault((node.table, row), set()).add(position)
     return at
+
+
+def titles(picture: Picture) -> dict[str, list[Named]]:
+    """The rows of nodes by what stands on them."""
+    found: dict[str, list[Named]] = {}
+    for node in picture.nodes:
+        found.setdefault(node.title, []).extend((node.table, row) for row in node.rows)
+    return found
 
 
 def standing(trace: View, at: Mapping[Named, set[int]], named: Named) -> set[int]:
@@ -146,10 +154,20 @@ def homes(trace: View, op: int) -> Iterator[Named]:
         call = calls.value("parent_row", call)
 
 
-def named_by(trace: Any, highlight: Any) -> Iterator[Named]:
-    """The rows that something names."""
+def named_by(trace: Any, highlight: Any, called: Mapping[str, Sequence[Named]]) -> Iterator[Named]:
+    """The rows that something names.
+
+    Args:
+        called: Rows by other names that they have, for a text that names nothing of the trace, or several.
+    """
     if isinstance(highlight, (str, Selector)):
-        highlight = trace[highlight]
+        try:
+            highlight = trace[highlight]
+        except LookupRefused:
+            if not isinstance(highlight, str) or not called.get(highlight):
+                raise
+            yield from called[highlight]
+            return
     if isinstance(highlight, (Selection, Record, Site)) and highlight.trace is not trace:
         raise no_highlight(highlight, "it is of another trace")
     match highlight:
@@ -163,7 +181,7 @@ def named_by(trace: Any, highlight: Any) -> Iterator[Named]:
             for one in highlight:
                 if isinstance(one, Iterable) and not isinstance(one, (str, Selection)):
                     raise no_highlight(one, "it is a collection in a collection")
-                yield from named_by(trace, one)
+                yield from named_by(trace, one, called)
         case _:
             raise no_highlight(highlight, f"it is {type(highlight).__name__}")
 

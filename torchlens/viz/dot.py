@@ -18,6 +18,8 @@ from html import escape
 from types import MappingProxyType
 from typing import Final
 
+from rich.cells import cell_len
+
 from projections.picture.parts import RED, Cluster, Edge, Mark, Node, Picture
 from torchlens.printable import amount
 from torchlens.viz.legend import meanings
@@ -256,6 +258,8 @@ class Writer:
             "penwidth": width,
             "tooltip": quoted("\n".join((title, *lines))),
         }
+        if wide := wide_letters(title, lines):
+            made["width"] = f"{wide / 72 + 0.3:.2f}"
         if node.kind == "module":
             made["peripheries"] = "2"
         if position in self.look.highlighted:
@@ -303,11 +307,20 @@ def at(told: Mapping[str, str]) -> dict[str, str]:
     return {name: f'"{value}"' for name, value in told.items()}
 
 
+def wide_letters(title: str, lines: Sequence[str]) -> float:
+    """Points that texts take in which there are letters as wide as high, 0 where there are none: a Graphviz whose fonts
+    lack these takes them for as wide as a space."""
+    sizes = [(10.0, title), *((float(SMALL), line) for line in lines)]
+    wide = [0.6 * size * len(text) + 0.4 * size * (cell_len(text) - len(text)) for size, text in sizes]
+    has = any(cell_len(text) > len(text) for _, text in sizes)
+    return max(wide) if has else 0.0
+
+
 def spare_of(cluster: Cluster) -> float:
     """Points of room beside the title of an open module, as wide as itself: what leads into a module mostly comes in
     the middle."""
     title, lines = cluster_words(cluster)
-    return round(max(LETTER * len(title), 0.8 * LETTER * max(map(len, lines), default=0), LETTER))
+    return round(max(LETTER * cell_len(title), 0.8 * LETTER * max(map(cell_len, lines), default=0), LETTER))
 
 
 def label(title: str, lines: Iterable[str], theme: Theme, marks: frozenset[Mark]) -> str:
@@ -331,7 +344,7 @@ def fill_of(node: Node, theme: Theme) -> str:
             return theme.input
         case "output":
             return theme.output
-        case "op":
+        case "op" | "ops":
             return theme.kept if "saved" in node.marks else theme.op
         case "buffer":
             return theme.buffer
@@ -343,8 +356,6 @@ def fill_of(node: Node, theme: Theme) -> str:
             return theme.grad_fn
         case "failed":
             return theme.failed
-        case "ops":
-            return theme.op
 
 
 def line_around(node: Node, theme: Theme) -> tuple[str, str]:

@@ -39,6 +39,9 @@ BEGINS: Final[Mapping[str, bytes]] = {"svg": b"<", "png": b"\x89PNG\r\n\x1a\n", 
 MOST_DOTS: Final = 32_700
 """Of a side of a PNG. What is longer few programs open, and ``dot`` shrinks it to 32,767 dots without a word."""
 
+TAG: Final = re.compile(r"<[A-Za-z](?:[^<>\"']|\"[^\"]*\"|'[^']*')*>")
+ATTRIBUTE: Final = re.compile(r"\s([\w:.-]+)=(\"[^\"]*\"|'[^']*')")
+REFERENCE: Final = re.compile(r"#([\w:.-]+)")
 PROLOG: Final = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
 """What stands before the element in an SVG file, and has no place in a page."""
 
@@ -247,8 +250,18 @@ def checked(made: object, renderer: str, format: str) -> bytes:
 
 
 def inline(svg: bytes) -> str:
-    """The element of an SVG file, as it may stand in a page; it is no wider than there is room."""
-    return PROLOG.sub("", svg.decode(), count=1).replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+    """The element of an SVG file, as it may stand in a page, beside others; it is no wider than there is room.
+
+    Several in one page would share ids: what nothing in the file refers to becomes ``data-id``.
+    """
+    text = PROLOG.sub("", svg.decode(), count=1).replace("<svg ", '<svg style="max-width:100%;height:auto" ', 1)
+    taken = set(REFERENCE.findall(text))
+
+    def renamed(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        return f" data-id={value}" if name == "id" and value[1:-1] not in taken else found[0]
+
+    return TAG.sub(lambda tag: ATTRIBUTE.sub(renamed, tag[0]), text)
 
 
 INSTALLED: Final = {

@@ -33,7 +33,7 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
     """What there is in a picture, in a fixed order."""
     theme = look.theme
     kinds = {node.kind for node in picture.nodes}
-    ops = [node.marks for node in picture.nodes if node.kind == "op"]
+    ops = [node.marks for node in picture.nodes if node.kind in ("op", "ops")]
     marks = frozenset[str]().union(*(node.marks for node in picture.nodes))
     edges = {edge.kind for edge in picture.edges}
     failed = [node for node in picture.nodes if node.kind == "failed" and "nonfinite" not in node.marks]
@@ -41,7 +41,7 @@ def meanings(picture: Picture, look: Look) -> Iterator[Meaning]:
         ("input", "input" in kinds, theme.input),
         ("output", "output" in kinds, theme.output),
         ("op, kept", any("saved" in op for op in ops), theme.kept),
-        ("op, not kept", any("saved" not in op for op in ops) or "ops" in kinds, theme.op),
+        ("op, not kept", any("saved" not in op for op in ops), theme.op),
         ("module, closed", "module" in kinds, theme.module),
         ("parameter", bool(kinds & {"param", "params"}), theme.param),
         ("buffer", "buffer" in kinds, theme.buffer),

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -24,7 +25,7 @@ from xml.etree import ElementTree
 import attrs
 
 from projections.picture.parts import Picture
-from torchlens.errors import RenderingError
+from torchlens.errors import RenderingError, TorchLensWarning
 from torchlens.printable import cut
 from torchlens.quantities import Bytes
 from torchlens.viz.dot import dot_of, placed_by
@@ -44,6 +45,12 @@ LOOK_AGAIN: Final = 0.05
 
 MOST_SAID: Final = 300
 """Letters of what a program said that stand in a refusal."""
+
+LETTERS: Final = ((0x0, 0x600), (0x1E00, 0x2460), (0x2500, 0x2600))
+"""Where the letters of the fonts of ``graphviz-pure`` are: Latin, Greek, Cyrillic and Hebrew, signs and shapes."""
+
+MOST_MISSING: Final = 10
+"""Letters that a warning names."""
 
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "dot": ("svg", "png", "pdf"),
@@ -87,6 +94,8 @@ class Graphviz:
                 source, how = dot_of(picture, look, placed), ["-Kneato", "-n2"]
             except NoLayout as exc:
                 raise self.failed(str(exc)) from exc
+        if format == "png" and self.program == "graphviz-pure":
+            tell_missing(source)
         made = self.run(source, *how, f"-T{format}", *options)
         if format != "svg":
             return made
@@ -123,6 +132,21 @@ class Graphviz:
             problem=f"{self.program} could not draw this: {cut(said, MOST_SAID)}",
             remedy='draw with another renderer= or layout="rank", or show less, with collapse= or most_nodes=',
             program=self.program,
+        )
+
+
+def tell_missing(source: str) -> None:
+    """Warn of letters that ``graphviz-pure`` has no shape for: it brings its fonts, and takes no others."""
+    missing = sorted({char for char in source if not any(low <= ord(char) < high for low, high in LETTERS)})
+    if missing:
+        warnings.warn(
+            TorchLensWarning(
+                code="visualization_letters_missing",
+                problem=f"the fonts of graphviz-pure lack {''.join(missing[:MOST_MISSING])!r}; it draws boxes for them",
+                remedy="save .svg, which is shown in the fonts that are there, or install Graphviz, which uses them",
+                count=len(missing),
+            ),
+            stacklevel=6,
         )
 
 
