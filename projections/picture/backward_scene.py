@@ -20,6 +20,7 @@ from projections.build import CaptureTables
 from projections.columnar.tables import Table
 from projections.picture.boxes import boxes_of_calls
 from projections.picture.cycles import components
+from projections.picture.firings import Firings
 from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, ROOT, Face, Look, Scene
@@ -39,7 +40,8 @@ class GradFnLook(Look):
         self.tables: Final = tables
         self.request: Final = request
         self.nodes: Final[Table[Any]] = tables.grad_fns
-        self.raised: Final = frozenset(raised_rows(tables))
+        self.raised: Final = frozenset(raised_rows(tables, request.passes))
+        self.firings: Final = Firings(tables, request.passes)
 
     def key(self, row: int) -> str:
         return f"grad_fns/{self.nodes.value('label', row)}"
@@ -64,21 +66,32 @@ class GradFnLook(Look):
             if self.request.options.graph == "backward" and op >= 0:
                 label = "layer_label_short" if self.request.options.rolled else "label_short"
                 lines.append(short(f"of {ops.value(label, op)}"))
+            lines.append(self.input_line(row))
             shape, dtype = (ops.value("shape", op), ops.value("dtype", op)) if op >= 0 else (None, None)
         for line in self.request.options.node_lines:
             if line == "shape":
                 lines.append(shape_text(shape, dtype))
             elif line == "module":
                 lines.append(None if where is None else short(f"@ {where}"))
-        fired = sum([nodes.value("num_calls", one) for one in rows[:own]])
+        lines.append(self.firings.line(rows[:own]))
+        fired = self.firings.count(rows[:own])
         kind: NodeKind = "param" if param >= 0 else "grad_fn"
         marks = self.marks(rows[:own]).union(*map(self.alarms, rows))
         return Face(kind, title, tuple(filter(None, lines)), fired, 1, marks)
 
+    def input_line(self, row: int) -> str | None:
+        """Of what gathers the gradient of an input, its name."""
+        if not self.nodes.value("is_gatherer", row):
+            return None
+        ops = self.tables.ops
+        given = [self.nodes.value("op_row", parent) for parent in self.nodes.value("parent_rows", row)]
+        roles = [str(ops.value("io_role", op)) for op in given if op >= 0 and ops.value("is_input", op)]
+        return short(f"of {roles[0]}") if roles else None
+
     def marks(self, rows: Sequence[int]) -> frozenset[Mark]:
         """Those that any of some rows has; only where loops are rolled are there several."""
         made: list[Mark] = []
-        if any(self.nodes.value("has_saved_call", row) for row in rows):
+        if any(map(self.firings.has_saved, rows)):
             made.append("grad")
         if any(self.nodes.value("is_made", row) for row in rows):
             made.append("made")
@@ -87,9 +100,10 @@ class GradFnLook(Look):
     def likenesses(self) -> Sequence[Hashable]:
         nodes = self.nodes
         shapes = [self.shape(row) for row in range(len(nodes))]
-        facts = [nodes.column(name) for name in ("class_name", "num_calls", "has_saved_call", "is_made", "is_gatherer")]
+        facts = [nodes.column(name) for name in ("class_name", "is_made", "is_gatherer")]
+        fired = [(self.firings.passes[row], self.firings.has_saved(row)) for row in range(len(nodes))]
         raised = [row in self.raised for row in range(len(nodes))]
-        return list(zip(*facts, shapes, raised, strict=True))
+        return list(zip(*facts, fired, shapes, raised, strict=True))
 
     def shape(self, row: int) -> Hashable:
         op, param = self.nodes.value("op_row", row), self.nodes.value("param_row", row)
@@ -107,17 +121,18 @@ class GradFnLook(Look):
         return RAISED if row in self.raised else NOTHING
 
     def lines_of_several(self, rows: Sequence[int]) -> Sequence[str]:
-        return ("AccumulateGrad",) if self.nodes.value("param_row", rows[0]) >= 0 else ()
+        first = "AccumulateGrad" if self.nodes.value("param_row", rows[0]) >= 0 else None
+        return list(filter(None, [first, self.firings.line(rows)]))
 
 
-def raised_rows(tables: CaptureTables) -> Iterator[int]:
+def raised_rows(tables: CaptureTables, asked: frozenset[int] | None) -> Iterator[int]:
     """Of each pass that raised, the node that did; the last that fired where that is not known."""
     passes, fires = tables.backward_passes, tables.grad_fn_calls
     statuses: Sequence[str] = passes.column("status")
     labels: Sequence[str] = tables.grad_fns.column("label") if "error" in statuses else ()
     rows = {label: row for row, label in enumerate(labels)}
     for number, status in enumerate(statuses):
-        if status == "error":
+        if status == "error" and (asked is None or number + 1 in asked):
             label, fired = passes.value("raised_in", number), passes.value("call_rows", number)
             if label is None and fired:
                 label = fires.value("label", fired[-1])
@@ -141,16 +156,16 @@ class BackwardItems:
         self.request: Final = request
         self.nodes: Final = tables.grad_fns
         self.box_of_call: Final = boxes_of_calls(tables, rolled=request.options.rolled)
-        scene.looks["grad_fns"] = GradFnLook(tables, request)
+        look = scene.looks["grad_fns"] = GradFnLook(tables, request)
         self.of_node: Final = [-1] * len(self.nodes)
         self.ops: Final = charged_ops(tables)
-        self.add_items()
+        self.add_items(look.firings.drawn)
         self.join()
         if of_op:
             self.pair(of_op)
             self.stand_with(of_op)
 
-    def add_items(self) -> None:
+    def add_items(self, drawn: Sequence[bool]) -> None:
         """Nodes of one layer and class are one item where loops are rolled."""
         boxes = self.boxes()
         groups: dict[Hashable, list[int]] = {}
@@ -158,7 +173,7 @@ class BackwardItems:
         params: Sequence[int] = self.nodes.column("param_row")
         classes: Sequence[str] = self.nodes.column("class_name")
         for row, op in enumerate(self.ops):
-            if params[row] >= 0 and self.request.options.params == "never":
+            if not drawn[row] or (params[row] >= 0 and self.request.options.params == "never"):
                 self.scene.leave_out("grad_fns")
                 continue
             key: Hashable = (layer[op], classes[row], boxes[row]) if self.request.options.rolled and op >= 0 else (row,)

@@ -14,7 +14,7 @@ from projections.accounts.ended import ended
 from projections.build import CaptureTables
 from projections.picture.parts import Node, NodeKind, Picture
 from projections.picture.request import WORDS, Request
-from projections.picture.texts import short
+from projections.picture.texts import ranges, short
 from projections.wording import amount
 
 WIDTH: Final = 100
@@ -29,8 +29,10 @@ SEVERAL: Final[tuple[NodeKind, ...]] = ("ops", "grad_fns", "params")
 
 def caption_of(tables: CaptureTables, request: Request, picture: Picture) -> Picture:
     """The picture, with what there is to say of it."""
-    failures = [] if request.options.graph == "forward" else failed_passes(tables)
-    lines = [*ending(tables), *failures, *drawn(request, picture)]
+    passes = (
+        [] if request.options.graph == "forward" else [*passes_drawn(tables, request), *failed_passes(tables, request)]
+    )
+    lines = [*ending(tables), *passes, *drawn(request, picture)]
     return attrs.evolve(picture, caption=tuple([short(line, WIDTH) for line in lines]))
 
 
@@ -45,10 +47,21 @@ def error_text(kind: str, message: str | None) -> str:
     return f"{kind.rpartition('.')[2]}: {message or ''}".rstrip(": ")
 
 
-def failed_passes(tables: CaptureTables) -> list[str]:
+def passes_drawn(tables: CaptureTables, request: Request) -> list[str]:
+    """Which backward passes are drawn, where there are several."""
+    recorded, asked = len(tables.backward_passes), request.passes
+    if recorded < 2:
+        return []
+    if asked is None:
+        return [f"{recorded:,} backward passes, drawn together; bwd= draws one"]
+    return [f"backward pass{'es' if len(asked) > 1 else ''} {ranges(asked)} of {recorded:,}"]
+
+
+def failed_passes(tables: CaptureTables, request: Request) -> list[str]:
     """The backward passes that raised: the first of them, and how many more there are."""
-    passes = tables.backward_passes
-    failed = [row for row, status in enumerate(passes.column("status")) if status == "error"]
+    passes, asked = tables.backward_passes, request.passes
+    statuses = enumerate(passes.column("status"))
+    failed = [row for row, status in statuses if status == "error" and (asked is None or row + 1 in asked)]
     made: list[str] = []
     for row in failed[:MOST_FAILED]:
         kind, node = passes.value("error_type", row), passes.value("raised_in", row)

@@ -26,6 +26,7 @@ from projections.picture.forward_looks import FailedLook, ForwardLook, ParamLook
 from projections.picture.parts import EdgeKind
 from projections.picture.request import Request
 from projections.picture.scene import FAILED, ROOT, Scene
+from projections.picture.texts import ranges
 
 NUMBER: Final = re.compile(r"\d+")
 
@@ -305,19 +306,3 @@ def passes_text(uses: Iterable[tuple[int, int]], sources: int, targets: int) -> 
     if targets == 1:
         return None if len(there) == sources else f"from pass {ranges(there)}"
     return f"{ranges(there)} → {ranges(back)}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """``1-3, 5``, and not too much of it."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    told = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
-    return ", ".join(told) if len(told) <= MOST_RANGES else f"{', '.join(told[: MOST_RANGES - 1])}, …, {told[-1]}"
-
-
-MOST_RANGES: Final = 4
-"""Stretches of passes that an edge tells at most."""

@@ -14,6 +14,7 @@ import attrs
 
 from projections.build import CaptureTables
 from projections.errors import ConfigurationError, PayloadUnavailableError
+from projections.picture.firings import Firings
 
 GraphKind: TypeAlias = Literal["forward", "backward", "combined"]
 Showing: TypeAlias = Literal["never", "meaningful", "always"]
@@ -46,6 +47,11 @@ def as_lines(given: Any) -> Any:
     return tuple(lines)
 
 
+def as_passes(given: Any) -> Any:
+    """The number of a backward pass, or some, as a tuple; anything else as if it were one, to be refused."""
+    return given if given is None else as_lines(given)
+
+
 @attrs.frozen(kw_only=True)
 class PictureOptions:
     """What a picture is to show, as it was asked for; ``picture_of`` checks it.
@@ -65,6 +71,7 @@ class PictureOptions:
         node_lines: What nodes tell under their title, in this order: ``shape``, ``module``, ``params``, ``flops``,
             ``time``, ``memory``.
         most_nodes: Of ``auto``.
+        bwd: Numbers of the backward passes to draw, from 1, or the number of one; None for all.
         orphans: Draw ops that neither an input nor an output reaches, where the records have them.
     """
 
@@ -76,6 +83,7 @@ class PictureOptions:
     params: Showing = "meaningful"
     node_lines: Sequence[Line] = attrs.field(default=("shape", "module"), converter=as_lines)
     most_nodes: int = MOST_NODES
+    bwd: int | Sequence[int] | None = attrs.field(default=None, converter=as_passes)
     orphans: bool = False
 
 
@@ -91,11 +99,13 @@ class Request:
         options: The options.
         collapse: A mode; a depth as int; a part as float; or the module calls that are drawn closed.
         fold_repeats: Whether equal siblings are drawn as one.
+        passes: Numbers of the backward passes that are drawn; None for all.
     """
 
     options: PictureOptions
     collapse: Mode | int | float | frozenset[int]
     fold_repeats: bool
+    passes: frozenset[int] | None = None
 
 
 def asked(tables: CaptureTables, options: PictureOptions) -> Request:
@@ -128,14 +138,29 @@ def asked(tables: CaptureTables, options: PictureOptions) -> Request:
             problem=f"a {graph} picture shows autograd nodes, and no backward pass of this capture was recorded",
             remedy='call trace.backward(loss) first, or draw graph="forward"',
         )
+    passes = chosen_passes(tables, options)
     how = collapsing(tables, options.collapse)
-    return Request(options, how, (how != "none" and is_large(tables, options)) if folds is None else folds)
+    folds = (how != "none" and is_large(tables, options, passes)) if folds is None else folds
+    return Request(options, how, folds, passes)
 
 
-def is_large(tables: CaptureTables, options: PictureOptions) -> bool:
+def chosen_passes(tables: CaptureTables, options: PictureOptions) -> frozenset[int] | None:
+    """The backward passes that are asked for."""
+    given: Any = options.bwd
+    if given is None:
+        return None
+    if options.graph == "forward":
+        raise no_option("bwd", given, 'leave it out, or draw graph="backward" or "combined": a forward shows no pass')
+    recorded = len(tables.backward_passes)
+    if not given or not all(type(number) is int and 1 <= number <= recorded for number in given):
+        raise no_option("bwd", given, f"give the number of a backward pass, or several, from 1 to {recorded}")
+    return frozenset(given)
+
+
+def is_large(tables: CaptureTables, options: PictureOptions, passes: frozenset[int] | None) -> bool:
     """Whether there is enough to draw that one would rather see less of it."""
     if options.graph == "backward":
-        return len(tables.grad_fns) > SMALL
+        return sum(Firings(tables, passes).drawn) > SMALL
     rows = tables.layers if options.rolled else tables.ops
     return len(rows) > SMALL and len(rows) - sum(rows.column("is_buffer")) > SMALL
 

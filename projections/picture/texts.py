@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from projections.wording import amount, printable
@@ -17,6 +17,9 @@ PARTS: Final = re.compile(r"(\d+)")
 
 WIDEST: Final = 34
 """Characters of a title or line."""
+
+MOST_RANGES: Final = 4
+"""Stretches of passes that are told at most."""
 
 
 def short(text: str, width: int = WIDEST) -> str:
@@ -67,3 +70,15 @@ def counts_text(counts: Mapping[str, int]) -> str:
     """``8 ops, 12 grad_fns``: what there is none of is left out, unless there is nothing at all."""
     known = {word: number for word, number in counts.items() if number} or counts
     return ", ".join([amount(number, word[:-1]) for word, number in known.items()])
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``1-3, 5``, and not too much of it."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    told = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    return ", ".join(told) if len(told) <= MOST_RANGES else f"{', '.join(told[: MOST_RANGES - 1])}, …, {told[-1]}"

@@ -16,6 +16,7 @@ import torchlens as tl
 from projections.picture import Picture, PictureOptions, picture_of
 from projections.picture.captions import SEVERAL
 from tests.projections.making import Made
+from tests.torchlens.models import refusal
 from torchlens.testing import Program, programs
 
 
@@ -229,6 +230,81 @@ def test_what_a_backward_pass_made_stands_in_the_module_of_what_made_it() -> Non
     assert len(found) > 5
     assert all(one == other for one, other in found)
     made.cleanup()
+
+
+@pytest.fixture(scope="module")
+def losses() -> Iterator[tl.Trace]:
+    """Two losses, the second of which reaches less."""
+    x = torch.ones(2, 4, requires_grad=True)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    made = tl.trace(model, x, capture=tl.CaptureOptions(save_grads=True))
+    made.backward(made.output.sum(), retain_graph=True)
+    made.backward(made.output.square().sum(), inputs=[model[2].weight])
+    yield made
+    made.cleanup()
+
+
+def fired(node: Any) -> list[str]:
+    return [line for line in node.lines if "fired" in line]
+
+
+def test_each_node_tells_the_backward_passes_that_it_fired_in(losses: tl.Trace) -> None:
+    for rolled in (False, True):
+        picture = picture_of(losses.tables, PictureOptions(graph="backward", rolled=rolled))
+        assert picture.caption == ("2 backward passes, drawn together; bwd= draws one",)
+        assert fired(node(picture, "sum_back_1")) == ["fired in backward pass 1"]
+        assert fired(node(picture, "pow_back_1")) == ["fired in backward pass 2"]
+        assert fired(node(picture, "addmm_back_1")) == ["fired in backward passes 1-2"]
+        assert fired(node(picture, "addmm_back_2")) == ["fired in backward pass 1"]
+
+
+@pytest.mark.parametrize("graph", ["backward", "combined"])
+def test_chosen_backward_passes_are_drawn_alone(losses: tl.Trace, graph: Any) -> None:
+    first, second = (picture_of(losses.tables, PictureOptions(graph=graph, bwd=number)) for number in (1, 2))
+    assert first.caption[:2] == ("backward pass 1 of 2", "not drawn: 2 grad_fns")
+    nodes = losses.tables.grad_fns
+    calls = losses.tables.grad_fn_calls
+    for number, picture in enumerate((first, second), 1):
+        drawn = {row for one in picture.nodes if one.table == "grad_fns" for row in one.rows}
+        firing = {
+            row
+            for row, rows in enumerate(nodes.column("call_rows"))
+            if any(calls.value("backward_pass_index", call) == number for call in rows)
+        }
+        met = {row for row, told in enumerate(nodes.column("pass_row")) if told + 1 == number}
+        assert drawn == firing | met
+        assert not any(fired(one) for one in picture.nodes if one.rows and one.rows[0] in firing)
+    assert "sum_back_1" not in {one.title for one in second.nodes}
+    both, every = (picture_of(losses.tables, PictureOptions(graph=graph, bwd=bwd)) for bwd in ([1, 2], None))
+    assert (both.nodes, both.edges) == (every.nodes, every.edges)
+
+
+def test_what_never_fired_says_so_and_what_gathers_for_an_input_names_it(losses: tl.Trace) -> None:
+    nodes = picture_of(losses.tables, PictureOptions(graph="backward")).nodes
+    (gatherer,) = [one for one in nodes if "of input.input" in one.lines]
+    assert gatherer.title.startswith("accumulategrad_back_")
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    made = tl.trace(model, torch.ones(2, 4))
+    made.backward(made.output.sum(), inputs=[model[2].weight])
+    picture = picture_of(made.tables, PictureOptions(graph="backward"))
+    assert fired(node(picture, "relu_back_1")) == ["never fired"]
+    assert fired(node(picture, "addmm_back_1")) == []
+    made.cleanup()
+
+
+def test_backward_passes_that_there_are_not_are_refused(losses: tl.Trace) -> None:
+    for bwd in (3, 0, [1, 9], True):
+        assert refusal(lambda bwd=bwd: losses.draw(graph="backward", bwd=bwd), tl.TorchLensError) == (  # type: ignore[misc]
+            "backward_pass_unknown"
+        )
+    for options in (
+        {"graph": "forward", "bwd": 1},
+        {"graph": "backward", "bwd": ()},
+        {"graph": "combined", "bwd": "1"},
+    ):
+        assert refusal(lambda options=options: losses.draw(**options), tl.TorchLensError) == (  # type: ignore[misc]
+            "option_value_invalid"
+        )
 
 
 class Refusing(torch.autograd.Function):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from projections.picture import PictureOptions, picture_of
 from projections.picture.request import USUAL, Collapse, GraphKind, Line, Showing
+from torchlens.reading.autograd import TraceAutograd
 from torchlens.reading.view import View
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class DrawVerbs(View):
         params: Showing = USUAL.params,
         node_lines: Sequence[Line] = USUAL.node_lines,
         most_nodes: int = USUAL.most_nodes,
+        bwd: int | Sequence[int] | None = USUAL.bwd,
         orphans: bool = USUAL.orphans,
         direction: Direction = "bottomup",
         theme: str | Theme = "light",
@@ -54,7 +56,9 @@ class DrawVerbs(View):
             params: Which parameters are drawn: the same words.
             node_lines: What is told below a title: ``"shape"``, ``"module"``, ``"params"``, ``"flops"``, ``"time"``,
                 ``"memory"``.
-            most_nodes: Nodes that an automatic picture has at most, where that can be.
+            most_nodes: Nodes that an automatic picture has at most, where that can be; up to a quarter more where that
+                draws all modules of a class alike, or a stretch that repeats as it is.
+            bwd: Number of the backward pass to draw, from 1, or a list of several; None for all, together.
             orphans: Draw ops that are linked to no input and no output too, where they were kept.
             direction: Where the forward leads: ``"bottomup"``, ``"topdown"``, ``"leftright"``.
             theme: ``"light"``, ``"dark"``, ``"paper"``, or a ``tl.viz.Theme``.
@@ -73,6 +77,7 @@ class DrawVerbs(View):
                 ``visualization_legend_invalid``, ``visualization_renderer_invalid``,
                 ``visualization_highlight_invalid``.
             PayloadUnavailableError: ``backward_graph_unavailable``.
+            LookupRefused: ``backward_pass_unknown``, where ``bwd`` names no backward pass of the trace.
             GraphvizUnavailableError: ``graphviz_unavailable``, where the renderer that is named is not here.
         """
         from torchlens.viz.asking import drawn  # for cost
@@ -87,8 +92,12 @@ class DrawVerbs(View):
             params=params,
             node_lines=node_lines,
             most_nodes=most_nodes,
+            bwd=bwd,
             orphans=orphans,
         )
+        if graph != "forward" and isinstance(bwd, int | list | tuple) and len(self.tables.backward_passes):
+            for number in [bwd] if isinstance(bwd, int) else bwd:
+                TraceAutograd(self).backward_passes.in_pass(number)  # refuses one that there is not
         picture = picture_of(self.tables, options)
         return drawn(
             self,
