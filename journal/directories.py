@@ -61,6 +61,14 @@ def found_at(path: str | os.PathLike[str]) -> Path:
             remedy="check the path; a journal is a directory",
             path=str(folder),
         )
+    if not has_events and (folder / "manifest.json").is_file():
+        raise JournalError(
+            code="journal_not_a_journal",
+            problem=f"{str(folder)!r} is no journal, but has the manifest of an artifact",
+            remedy="tl.load(path) reads an artifact, and torchlens view PATH shows it; all events are in the journal"
+            " that it was captured into",
+            path=str(folder),
+        )
     if not has_events:
         raise JournalError(
             code="journal_not_a_journal",

@@ -494,11 +494,15 @@ def matmul(call: Call) -> Count:
 
 
 def added(call: Call) -> Count:
-    """A product that is added to a tensor: addmm, baddbmm; a factor other than 1 is one FLOP more an element."""
+    """A product that is added to a tensor: addmm, baddbmm; a factor other than 1 is one FLOP more an element.
+
+    With ``beta=0`` the tensor is not looked at, and nothing is added.
+    """
     left = call.tensor(1, "mat1", "batch1", "mat", "vec1")
     right = call.tensor(2, "mat2", "batch2", "vec", "vec2")
-    factors = sum(call.value(position, name, default=1) != 1 for position, name in ((3, "beta"), (4, "alpha")))
-    return product(matrix_product(left, right), left, right, other=(1 + factors) * size_of(call.out))
+    beta, alpha = call.value(3, "beta", default=1), call.value(4, "alpha", default=1)
+    each = (0 if beta == 0 else 1 + (beta != 1)) + (alpha != 1)
+    return product(matrix_product(left, right), left, right, other=each * size_of(call.out))
 
 
 def outer(call: Call) -> Count:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import torchlens as tl
+from journal import JournalError
 from tests.artifacts.test_round_trip import Model, code_of, contents, digests
 from tests.programs import ROOT
 
@@ -145,6 +146,7 @@ def test_a_device_that_is_not_here_is_refused(tmp_path: Path, device: Any) -> No
 READER = """
 import sys
 import torchlens as tl
+from journal import JournalError
 trace = tl.load(sys.argv[1])
 assert "torch" not in sys.modules
 print(trace.ops.labels, trace.fingerprint, trace.modules["first"].class_name)
@@ -176,3 +178,10 @@ def test_what_is_saved_in_between_changes_nothing(tmp_path: Path) -> None:
     trace.save(tmp_path / "b.tlspec")
     assert digests(trace.tables) == before
     assert contents(tmp_path / "a.tlspec") == contents(tmp_path / "b.tlspec")
+
+
+def test_an_artifact_where_a_journal_is_asked_for_is_told_as_one(tmp_path: Path) -> None:
+    path = tl.trace(nn.Linear(2, 2), torch.ones(1, 2)).save(tmp_path / "a.tlspec")
+    with pytest.raises(JournalError, match=r"tl\.load\(path\) reads an artifact") as caught:
+        tl.time_travel(path)
+    assert caught.value.code == "journal_not_a_journal"

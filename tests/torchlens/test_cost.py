@@ -63,6 +63,8 @@ def test_matrix_products_are_counted_as_torch_counts_them(m: int, k: int, n: int
     in_place = traced(lambda c, a, b: c.addmm_(a, b, beta=2, alpha=3), bias, left, right)
     assert in_place.total_macs_forward == m * k * n, "torch's counter does not know this form and says 0"
     assert in_place.total_flops_forward == 2 * m * k * n + 3 * m * n
+    ignored = traced(lambda c, a, b: torch.addmm(c, a, b, beta=0), bias, left, right)
+    assert ignored.total_flops_forward == 2 * m * k * n, "with beta=0 nothing is added"
 
 
 @given(SIZES, SIZES, SIZES, SIZES)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +374,26 @@ def test_both_summaries_take_the_same_options_with_the_same_defaults() -> None:
     defaults = {name: one.default for name, one in of_trace.items() if name != "self"}
     assert defaults == {field.name: field.default for field in attrs.fields(SummaryOptions)}
     assert of_model["level"].default == of_trace["level"].default
+
+
+def timeless(text: str) -> list[str]:
+    """The lines of a summary without the times, and without the widths that those have."""
+    return [" ".join(re.sub(r"[\d.]+ [mun]?s\b", "", line).split()) for line in text.splitlines()]
+
+
+def test_the_summary_of_the_documentation_is_what_comes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "summary.md").read_text()
+    (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    trace = tl.trace(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(3, 4))
+    rules = re.compile(r"^-+$")
+    found, wanted = ([line for line in timeless(text) if not rules.match(line)] for text in (trace.summary(), shown))
+    assert found == wanted
+
+
+def test_a_summary_and_a_cost_tree_go_to_other_processes(worked: tl.Trace) -> None:
+    for made in (worked.summary(filter=lambda row: row.depth < 2), tl.report.cost_tree(worked)):
+        copied = copy.deepcopy(made)
+        assert (str(copied), copied.rows) == (str(made), made.rows)
+        assert copied is not made
+        assert ForkingPickler.dumps(made)
+    assert copy.deepcopy(worked.summary()).totals == worked.summary().totals

@@ -12,7 +12,6 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
@@ -196,15 +195,13 @@ def told(
     text += ["", *totals(tables, sums, show, options, where, is_disarmed=is_disarmed)]
     made = Summary("\n".join(text))
     made.rows, made.columns, made.level, made.num_hidden, made.show = tuple(rows), columns, level, num_hidden, show
-    made.totals = MappingProxyType({name: typed(name, number) for name, number in sums.totals.items()})
+    made.totals = {name: typed(name, number) for name, number in sums.totals.items()}
     made.hidden, made.outside = amounts_of(sums, hidden), amounts_of(sums, sums.outside)
     return made
 
 
 def amounts_of(sums: Sums, amounts: Amounts) -> Mapping[str, Any]:
-    return MappingProxyType(
-        {name: typed(name, amounts.value(name)) if sums.is_measured(name) else None for name in ADDITIVE}
-    )
+    return {name: typed(name, amounts.value(name)) if sums.is_measured(name) else None for name in ADDITIVE}
 
 
 # Which rows --------------------------------------------------------------------------------------------

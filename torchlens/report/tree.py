@@ -139,7 +139,7 @@ class CostTree:
     hidden_backward_flops: Flops | None
     unknown_events: int
     uncounted_families: dict[str, int]
-    column_additivity: Mapping[str, bool] = ADDITIVITY
+    column_additivity: Mapping[str, bool] = attrs.field(factory=lambda: dict(ADDITIVITY))
 
     def __getitem__(self, row_id: str) -> CostTreeRow:
         """The row of a call by its label, or another by its ``row_id``.
