@@ -92,7 +92,7 @@ def saved(x: Tensor) -> bytes:
 item, numpy, truth = torch.Tensor.item, torch.Tensor.numpy, torch.Tensor.__bool__
 BOUND = {"equal": torch._C._VariableFunctions.equal}
 
-LOOKS_AT_ELEMENTS: list[Callable[[Tensor], Any]] = [
+LOOKS_AT_ELEMENTS: list[Any] = [
     lambda x: f"{x[0, 0]:+.1f}" == "+1.0",
     lambda x: "-" in str(x),
     lambda x: "-" in repr(x),
@@ -111,10 +111,16 @@ LOOKS_AT_ELEMENTS: list[Callable[[Tensor], Any]] = [
     lambda x: torch.ops.aten._choose_qparams_per_tensor(x)[1] == 0,
     lambda x: torch.ops.aten._local_scalar_dense(x[0, 0] + 1j) == 1 + 1j,
     lambda x: torch.quantize_per_tensor_dynamic(x.clamp(min=-0.1), torch.quint8, False).q_scale() > 0.003,
+    pytest.param(
+        lambda x: torch.fbgemm_linear_quantize_weight(x)[3] < 0,
+        marks=pytest.mark.skipif(
+            "fbgemm" not in torch.backends.quantized.supported_engines, reason="only x86 gives numbers beside tensors"
+        ),
+    ),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:fbgemm_linear")
 @pytest.mark.parametrize("looks", LOOKS_AT_ELEMENTS)
 def test_text_and_memory_that_python_took_are_witnesses(looks: Callable[[Tensor], Any]) -> None:
     def model(x: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ from journal.events.template import LIST, LONG, TUPLE
 from projections.columnar.arguments import is_whole
 from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
-from torchlens.capture.functions import Function, generator_of
+from torchlens.capture.functions import BUILTINS, Function, generator_of
 from torchlens.capture.outside import Outside
 from torchlens.capture.recorder import SHARES_OUTSIDE, Recorder
 from torchlens.capture.taking import (
@@ -58,6 +58,9 @@ _num_modes = compat.num_modes
 
 ANSWERS: Final = PLAIN | {complex}
 """Classes of what Python takes as it is."""
+
+ASKED_ALIKE: Final = (*BUILTINS, functools.partial)
+"""What a function of torch's is that is no Python code; an operator is called through a partial."""
 
 TRUTH: Final = Function("__bool__", "torch.Tensor.__bool__", compat.truth)
 
@@ -138,7 +141,8 @@ class ReplayableRecorder(Recorder):
         if not self.is_listening():
             self._took_elsewhere(function, args, kwargs)
             return function.original(*args, **kwargs)
-        if function.func_name in FACTS or function.func_name in ADDRESSES:  # may be asked of another first
+        is_of_object = function.func_name in FACTS or function.func_name in ADDRESSES
+        if is_of_object and args and isinstance(args[0], Tensor):  # told first: asking may be what changes it
             with compat.NoTorchFunction():
                 self._note_taken(function, args, kwargs, frame, self._fact(function.func_name, args), None)
             with self.working():
@@ -152,7 +156,8 @@ class ReplayableRecorder(Recorder):
             raise
         with compat.NoTorchFunction():
             if function.func_name in READING:
-                self._hand_out(args[0])
+                for _, tensor in leaves((args, kwargs)):
+                    self._hand_out(tensor)
             self._took(function, args, kwargs, result, frame)
         return result
 
@@ -242,6 +247,9 @@ class ReplayableRecorder(Recorder):
         if _is_answer(result) and any(True for _ in leaves((args, kwargs))):
             with compat.NoTorchFunction():  # such as ``torch.ops.aten.equal``
                 self._took(function, args, kwargs, result, sys._getframe(1))
+        elif type(result) is tuple and _has_answers(result) and _is_asked_alike(function, args, kwargs):
+            with compat.NoTorchFunction():
+                self._note_taken(function, args, kwargs, sys._getframe(1), encode(result, _ignore), None)
         return result
 
     def _look_at_modes(self) -> None:
@@ -526,6 +534,17 @@ def _is_answer(result: Any) -> bool:
     if type(result) in ANSWERS:
         return result is not None
     return type(result) is tuple and len(result) > 0 and ANSWERS.issuperset(map(type, result))
+
+
+def _has_answers(result: tuple[Any, ...]) -> bool:
+    """Whether a call gave numbers or answers beside tensors."""
+    return any(item is not None and type(item) in ANSWERS for item in result)
+
+
+def _is_asked_alike(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call can be made again to see what it gives: it is no Python code, draws and writes nothing."""
+    draws = function.draws is not None and function.draws(args, kwargs)
+    return not draws and function.writes is None and isinstance(function.original, ASKED_ALIKE)
 
 
 def _is_list(template: tuple[Any, ...]) -> bool:
