@@ -160,6 +160,11 @@ NoDispatch: Final[Callable[[], contextlib.AbstractContextManager[None]]] = torch
 """Context in which neither a dispatch mode nor a tensor subclass is asked what an operator does."""
 
 
+def past_modes(tensor: Tensor) -> contextlib.AbstractContextManager[None]:
+    """No dispatch mode is on; a subclass that says itself what operators do is still asked."""
+    return NoDispatch() if type(tensor) is Tensor else without_modes()
+
+
 @contextlib.contextmanager
 def without_mode(mode: Any) -> Iterator[None]:
     """Take a dispatch mode off, where it is the innermost one and this version of torch lets it be."""
@@ -458,11 +463,19 @@ COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch
 
 
 def is_wrapper(tensor: Tensor) -> bool:
-    """Whether a tensor of a subclass has no memory of its own, but stands for tensors that it holds."""
+    """Whether a tensor of a subclass has no memory of its own: it stands for tensors that it holds, or is fake."""
     try:
-        return data_ptr(tensor) == 0 and tensor.numel() > 0
+        return is_fake(tensor) or (data_ptr(tensor) == 0 and tensor.numel() > 0)
     except RuntimeError:
         return True
+
+
+def is_fake(tensor: Tensor) -> bool:
+    """Whether a tensor says that it is on a device, and has its storage on ``meta``; one is told by nothing else,
+    and warns where it is asked for an address."""
+    with contextlib.suppress(RuntimeError):  # a subclass without a storage
+        return type(tensor) is not Tensor and untyped_storage(tensor).device.type == "meta"
+    return False
 
 
 def is_view(tensor: Tensor) -> bool:
@@ -520,6 +533,14 @@ def memories_of(tensors: Sequence[Tensor]) -> list[ref[Any] | None]:
             return [ref(untyped_storage(tensor)) for tensor in tensors]
         except RuntimeError:  # one of them has none
             return [None if storage_or_none(tensor) is None else ref(untyped_storage(tensor)) for tensor in tensors]
+
+
+def num_stored_bytes(tensor: Tensor) -> int:
+    """Bytes that the tensor's storage has; 0 for a tensor that has none."""
+    try:
+        return untyped_storage(tensor).nbytes()
+    except RuntimeError:  # NotImplementedError is one
+        return 0
 
 
 def storage_address(tensor: Tensor) -> int:

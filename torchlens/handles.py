@@ -19,7 +19,7 @@ from torchlens.capture.outside import Met, Outside
 from torchlens.copying import copy_of, saved_copy
 from torchlens.errors import PayloadUnavailableError
 from torchlens.stood import Stood
-from torchlens.tensors import contiguous_bytes
+from torchlens.tensors import contiguous_bytes, is_freed
 
 
 def made_of(value: int) -> int:
@@ -134,7 +134,8 @@ class Handles:
 
     def is_as_captured(self, number: int) -> bool:
         """Whether the parameter with this number is as the forward began with it, as far as can be seen."""
-        return self._parameters.still(number) is not None
+        found = self._parameters.still(number)
+        return found is not None and not is_freed(found)
 
     def buffer_as_captured(self, number: int) -> Tensor | None:
         """The buffer with this number if it is as the forward began with it, as far as can be seen; None otherwise."""
@@ -177,12 +178,19 @@ class Handles:
         """The very tensor that is held of a value, to be read at once; None where none is.
 
         Raises:
-            PayloadUnavailableError: ``activation_overwritten``, when its memory was written since it was kept.
+            PayloadUnavailableError: ``activation_overwritten``, when its memory was written since it was kept, or freed.
         """
         pinned = self._pins.get(value)
         if pinned is None:
             return None
         tensor, version = pinned
+        if is_freed(tensor):
+            raise PayloadUnavailableError(
+                code="activation_overwritten",
+                problem="the memory of this activation was freed since it was kept: its storage was resized",
+                remedy="clone what the model returned before it is freed, or capture with a journal, which copies",
+                value=value,
+            )
         if version is not None and compat.version_of(tensor) != version:
             raise PayloadUnavailableError(
                 code="activation_overwritten",

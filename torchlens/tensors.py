@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import torch
 import xxhash
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchlens import compat
 from torchlens.errors import PayloadUnavailableError
@@ -42,9 +42,33 @@ def like_of(tensor: Tensor) -> tuple[tuple[int, ...], str, str]:
     return (shape, DTYPE_WORD[tensor.dtype], "cpu" if tensor.is_cpu else str(tensor.device))
 
 
+OWN_CLASSES: Final = frozenset((Tensor, nn.Parameter))
+"""Classes of tensors that lie in their own memory, where it is any."""
+
+
 def has_plain_memory(tensor: Tensor) -> bool:
-    """Whether a tensor's elements lie in strided memory: it is not sparse, quantised, nested or meta."""
-    return tensor.layout is STRIDED and not (tensor.is_meta or tensor.is_nested or tensor.is_quantized)
+    """Whether a tensor's elements lie in strided memory of its own.
+
+    Those of a sparse, quantised, nested, meta or fake one do not, nor those of a subclass that stands for others.
+    """
+    if tensor.layout is not STRIDED or tensor.is_meta or tensor.is_nested or tensor.is_quantized:
+        return False
+    return type(tensor) in OWN_CLASSES or not compat.is_wrapper(tensor)
+
+
+def is_freed(tensor: Tensor) -> bool:
+    """Whether the storage is too small to have the elements, as once it was resized: torch reads on, whatever is there.
+
+    Never of a tensor without plain memory.
+    """
+    return has_plain_memory(tensor) and exceeds_storage(tensor)
+
+
+def exceeds_storage(plain: Tensor) -> bool:
+    if not plain.numel():
+        return False
+    end = plain.storage_offset() + reach(plain.shape, plain.stride())
+    return compat.num_stored_bytes(plain) < end * plain.element_size()
 
 
 def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -82,10 +106,18 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     Returns:
         The buffer (valid while ``tensor`` lives and is not written), the strides in elements under which
         the tensor's shape reads it (None: contiguous), and whether the buffer is the tensor's own memory.
-        None for a kind of tensor whose elements are no plain memory (sparse, quantised, nested, meta).
+        None for a kind of tensor whose elements are no plain memory (``has_plain_memory``), and where it was freed.
     """
-    if not has_plain_memory(tensor):
+    if not has_plain_memory(tensor) or exceeds_storage(tensor):
         return None
+    if compat.num_modes():  # a mode, as that of fake tensors, may make something else of what it is asked for
+        with compat.past_modes(tensor):
+            return plain_bytes(tensor)
+    return plain_bytes(tensor)
+
+
+def plain_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | None:
+    """``dense_bytes`` of a tensor with plain memory."""
     if overlaps(tensor):
         return bytes_of_each(compat.detach(tensor))
     own = True
@@ -104,13 +136,16 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
     size = tensor.nbytes
     if size == 0:
         return b"", strides, False
-    data = (ctypes.c_char * size).from_address(compat.data_ptr(tensor))
+    address = compat.data_ptr(tensor)
+    if not address:  # a subclass made something of it that has no memory
+        return None
+    data = (ctypes.c_char * size).from_address(address)
     if not own:
         data.owner = tensor  # type: ignore[attr-defined]  # the caller does not hold this one
     return data, strides, own
 
 
-def bytes_of_each(tensor: Tensor) -> tuple[Any, tuple[int, ...], bool]:
+def bytes_of_each(tensor: Tensor) -> tuple[Any, tuple[int, ...], bool] | None:
     """``dense_bytes`` of a tensor whose elements are one in memory in part: such elements are stored once."""
     small = one_of_each(tensor)
     if overlaps(small):
@@ -120,22 +155,36 @@ def bytes_of_each(tensor: Tensor) -> tuple[Any, tuple[int, ...], bool]:
         spread = zip(contiguous_strides(tuple(small.shape)), tensor.stride(), tensor.shape, strict=True)
         strides = tuple([0 if stride == 0 and size > 1 else dense for dense, stride, size in spread])
     small = compat.contiguous(small)
-    packed = dense_bytes(small)
-    assert packed is not None  # it is plain, as the tensor is
+    packed = plain_bytes(small)
+    if packed is None:
+        return None
     data, _, own = packed
     if own:
         data.owner = small
     return data, strides, False
 
 
+FEW_BYTES: Final = 1 << 26
+REPEATS: Final = 64
+
+
+def is_mostly_repeats(tensor: Tensor) -> bool:
+    """Whether a copy with every element would have over 64 MiB, and over 64 times the bytes that it is a copy of."""
+    nbytes = tensor.numel() * tensor.element_size()
+    return nbytes > FEW_BYTES and nbytes > REPEATS * copied_bytes(tensor)
+
+
 def contiguous_bytes(tensor: Tensor) -> Any | None:
-    """The tensor's elements in the order of its axes, as a buffer of its own; None as for ``dense_bytes``."""
-    if not has_plain_memory(tensor):
+    """The tensor's elements in the order of its axes, as a buffer of its own.
+
+    None as for ``dense_bytes``, and where there would be little but repetitions in it (``is_mostly_repeats``).
+    """
+    if not has_plain_memory(tensor) or exceeds_storage(tensor) or is_mostly_repeats(tensor):
         return None
-    with compat.NoTorchFunction():
+    with compat.NoTorchFunction(), compat.past_modes(tensor):
         tensor = compat.resolve_conj(compat.resolve_neg(compat.detach(tensor)))
         tensor = compat.contiguous(tensor)
-        packed = dense_bytes(tensor)
+        packed = plain_bytes(tensor)
     if packed is None:
         return None
     data, _, own = packed

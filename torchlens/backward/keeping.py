@@ -7,7 +7,6 @@ Not    which gradients are kept (policy.py).
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, MutableMapping
 from typing import TypeAlias
 
@@ -58,7 +57,7 @@ def keep_waiting(writer: StreamWriter, held: dict[int, Tensor], waiting: Waiting
     """Store the gradients that have waited, and tell of each."""
     copies = Copies(writer.reserve, writer.store, held)
     for at, gradient in waiting:
-        with unheard_by_modes(gradient):
+        with compat.past_modes(gradient):
             payload = copies.keep(gradient, own=True)[0]
         writer.append(GradientKept(of=At(at), payload=payload))
     waiting.clear()
@@ -68,15 +67,10 @@ def unheard(keep: Keep) -> Keep:
     """Keep in the same way, with no dispatch mode on."""
 
     def keep_unheard(gradient: Tensor) -> PayloadRef | None:
-        with unheard_by_modes(gradient):
+        with compat.past_modes(gradient):
             return keep(gradient)
 
     return keep_unheard
-
-
-def unheard_by_modes(gradient: Tensor) -> contextlib.AbstractContextManager[None]:
-    """No dispatch mode is on; a subclass that says itself what operators do is still asked."""
-    return compat.NoDispatch() if type(gradient) is Tensor else compat.without_modes()
 
 
 def nothing_kept(gradient: Tensor) -> None:

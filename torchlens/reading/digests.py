@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torchlens import compat
+from torchlens.errors import PayloadUnavailableError
 from torchlens.tensors import contiguous_bytes
 
 __all__ = ["digest_of"]
@@ -28,12 +29,16 @@ WORD: Final = 8
 
 
 def digest_of(named: Iterable[tuple[str, Tensor]]) -> str:
-    """A digest of tensors and their names, in order: 64 hexadecimal digits."""
+    """A digest of tensors and their names, in order: 64 hexadecimal digits.
+
+    Raises:
+        PayloadUnavailableError: ``statistics_unavailable``, for a tensor that stands for others.
+    """
     digest = hashlib.sha256()
-    with torch.no_grad(), compat.NoTorchFunction():
+    with torch.no_grad(), compat.NoTorchFunction(), compat.without_modes():
         for name, tensor in named:
             digest.update(f"{name}\n{tuple(tensor.shape)}\n{tensor.dtype}\n".encode("utf-8", "backslashreplace"))
-            for part in elements_of(tensor):
+            for part in readable(name, tensor):
                 words, rest = words_of(part)
                 digest.update(f"{int(words.sum())}\n".encode())
                 digest.update(sample(words))
@@ -41,9 +46,22 @@ def digest_of(named: Iterable[tuple[str, Tensor]]) -> str:
     return digest.hexdigest()
 
 
+def readable(name: str, tensor: Tensor) -> list[Tensor]:
+    """The elements of a tensor with a name."""
+    try:
+        return elements_of(tensor)
+    except (RuntimeError, TypeError) as exc:
+        raise PayloadUnavailableError(
+            code="statistics_unavailable",
+            problem=f"the elements of parameter {name!r} cannot be looked at: {exc}",
+            remedy="compare the tensors that it holds",
+            address=name,
+        ) from exc
+
+
 def elements_of(tensor: Tensor) -> list[Tensor]:
-    """The elements of a tensor of any kind; none of what has none, as on ``meta``."""
-    if tensor.is_meta:
+    """The elements of a tensor of any kind; none of what has none, as on ``meta``, or of a fake tensor."""
+    if tensor.is_meta or compat.is_fake(tensor):
         return []
     plain = compat.detach(tensor)
     return (

@@ -348,7 +348,9 @@ class Execution:
         elif step.digest is not None or key in HANDING_OUT:
             look = memory_digest_of if step.func_name in LENDING else digest_of
             found = look(given[0]) if given else None
-            if found != step.digest:
+            if found is None or step.digest is None:
+                self.looked_at_memory(step, f"{step.func_qualname} gave what has no bytes to compare")
+            elif found != step.digest:
                 if key == (HELD.func_name, HELD.qualname):
                     self.looked_at_memory(step, "other numbers were written to memory that Python had in hand")
                 else:

@@ -250,13 +250,15 @@ def state_digests(program: Program, state: State) -> bool:
     """Whether parameters and buffers are, bit for bit, those that the capture began with."""
     witnessed = program.witnessed
     assert witnessed is not None  # asked before
-    parameters = all(
-        witnessed.parameters.get(number) == digest_of(tensor) for number, tensor in state.parameters.items()
-    )
     read = {step.buffer for step in program.steps if isinstance(step, BufferRead) and step.version == 1}
-    return parameters and all(
-        number in state.buffers and witnessed.buffers.get(number) == digest_of(state.buffers[number]) for number in read
+    return all(is_known(witnessed.parameters.get(number), one) for number, one in state.parameters.items()) and all(
+        number in state.buffers and is_known(witnessed.buffers.get(number), state.buffers[number]) for number in read
     )
+
+
+def is_known(digest: str | None, tensor: Tensor) -> bool:
+    """Whether a tensor has the elements that a digest is of; not where there is none, as of a sparse one."""
+    return digest is not None and digest_of(tensor) == digest
 
 
 def report_of(

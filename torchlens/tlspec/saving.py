@@ -244,8 +244,10 @@ def payload_of(view: View, number: int, name: str) -> Any:
     if data is None:
         raise PayloadUnavailableError(
             code="payload_without_bytes",
-            problem=f"{name} has no bytes to save: it is sparse, nested or quantised, or its memory was written since",
-            remedy="pass strict=False to save all but such; capture with journal= to have what is written later copied",
+            problem=f"{name} has no bytes to save: it is sparse, nested, quantised or fake, or repeats few elements in "
+            "over 64 MiB, as after expand, or its memory was written or freed since",
+            remedy="pass strict=False to save all but such; capture with journal=, which stores what repeats once, and "
+            "copies what is written later",
             payload=number,
         )
     return data
