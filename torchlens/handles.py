@@ -134,8 +134,7 @@ class Handles:
 
     def is_as_captured(self, number: int) -> bool:
         """Whether the parameter with this number is as the forward began with it, as far as can be seen."""
-        found = self._parameters.still(number)
-        return found is not None and not is_freed(found)
+        return self._parameters.still(number) is not None
 
     def buffer_as_captured(self, number: int) -> Tensor | None:
         """The buffer with this number if it is as the forward began with it, as far as can be seen; None otherwise."""
@@ -178,7 +177,7 @@ class Handles:
         """The very tensor that is held of a value, to be read at once; None where none is.
 
         Raises:
-            PayloadUnavailableError: ``activation_overwritten``, when its memory was written since it was kept, or freed.
+            PayloadUnavailableError: ``activation_overwritten``, when its memory was written or freed since it was kept.
         """
         pinned = self._pins.get(value)
         if pinned is None:

@@ -15,7 +15,7 @@ from weakref import ref
 from torch import Tensor
 
 from torchlens import compat
-from torchlens.tensors import digest_of
+from torchlens.tensors import digest_of, is_freed
 
 __all__ = ["Stood"]
 
@@ -44,7 +44,7 @@ class Stood:
     def still(self, number: int) -> Tensor | None:
         """The tensor with this number, if it is what it was as far as can be seen; None otherwise."""
         tensor = self.tensors[number]() if number < len(self.tensors) else None
-        if tensor is None or compat.versions_of([tensor]) != [self.versions[number]]:
+        if tensor is None or is_freed(tensor) or compat.versions_of([tensor]) != [self.versions[number]]:
             return None
         (memory,) = compat.memories_of([tensor])
         return tensor if memory is self.memories[number] and self.agrees(number, tensor) else None

@@ -31,13 +31,8 @@ CLASS: Final = DESCRIPTION.index("class")
 
 ITEM_BITS: Final = {
     "bool": 8,
-    "uint1": 8,
-    "uint2": 8,
-    "uint3": 8,
-    "uint4": 8,
-    "uint5": 8,
-    "uint6": 8,
-    "uint7": 8,
+    **{f"{sign}int{bits}": 8 for sign in ("", "u") for bits in range(1, 8)},
+    **dict.fromkeys(("bits1x8", "bits2x4", "bits4x2"), 8),
     "quint4x2": 4,
     "quint2x4": 2,
     "float4_e2m1fn_x2": 8,

@@ -78,19 +78,34 @@ class ParamFields(Record):
             )
         return handle
 
+    def changed(self, field: str, how: str) -> PayloadUnavailableError:
+        return PayloadUnavailableError(
+            code="parameter_changed",
+            problem=f"{field} is asked, and parameter {self.address!r} was {how}",
+            remedy="read it before the parameters change, or capture with CaptureOptions(save_arg_values=True)",
+            address=self.address,
+            field=field.partition(" ")[0],
+        )
+
     @property
     def value(self) -> Any:
         """A copy of the parameter: as it is now while it lives, else as it was when an op first took it, or as an
         artifact holds it.
 
         Raises:
-            PayloadUnavailableError: ``parameter_not_live``, where it is gone or of another process, and was not kept.
+            PayloadUnavailableError: ``parameter_not_live``, where it is gone or of another process, and was not kept;
+                ``parameter_changed``, where its storage was freed.
         """
         if self.value_basis == "stored":
             embedded = self.embedded()
             row = self.read("op_rows")[0] if embedded is None else -1
             return self.trace.argument("ops", row, self.first_place(row)) if embedded is None else embedded
-        return self.live("value").detach().clone()
+        from torchlens.tensors import is_freed  # for cost: records are read without torch
+
+        live = self.live("value")
+        if is_freed(live):
+            raise self.changed("value", "freed")
+        return live.detach().clone()
 
     def embedded(self) -> Any | None:
         """It as the artifact holds it that the trace was loaded from; None where that does not."""
@@ -114,13 +129,7 @@ class ParamFields(Record):
         if rows and self.trace.table("ops").value("has_saved_args", rows[0]):
             return self.trace.argument("ops", rows[0], self.first_place(rows[0]))
         self.live(field)
-        raise PayloadUnavailableError(
-            code="parameter_changed",
-            problem=f"{field} is asked as of the capture, and parameter {self.address!r} was written since",
-            remedy="read it before the parameters change, or capture with CaptureOptions(save_arg_values=True)",
-            address=self.address,
-            field=field,
-        )
+        raise self.changed(f"{field} as of the capture", "written since")
 
     @property
     def value_basis(self) -> str | None:
