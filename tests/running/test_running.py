@@ -563,3 +563,22 @@ def test_a_run_that_diverged_has_no_trace() -> None:
     trace = captured(by_truth, torch.ones(3))
     with pytest.warns(TorchLensWarning):
         assert trace.run(inputs=-torch.ones(3)).trace is None
+
+
+@pytest.mark.parametrize("take", [bool, float, lambda of: of.item()])
+def test_an_answer_that_a_tensor_gives_no_more_is_another_way(take: Callable[[Tensor], Any]) -> None:
+    trace = captured(lambda x: x * 2 if take(x[x > 0]) else x - 1, torch.tensor([1.0, -1.0]))
+    with pytest.warns(TorchLensWarning):
+        report = trace.run(inputs=torch.ones(2)).report
+    assert report.path_faithfulness == "diverged"
+    assert report.divergence is not None
+    assert report.divergence.code == "call_outcome_divergence"
+    with pytest.raises(PathDivergenceError, match="call_outcome_divergence"):
+        trace.run(inputs=torch.ones(2), strict=True)
+
+
+def test_what_was_put_where_there_are_no_elements_is_not_run(tmp_path: Path) -> None:
+    captured(nn.Linear(2, 2), torch.ones(2)).save(tmp_path / "a.tlspec", level="runnable", include_weights=True)
+    trace = tl.load(tmp_path / "a.tlspec", map_location="meta")
+    assert [one.code for one in trace.readiness.diagnostics] == ["constant_not_kept"]
+    assert refusal(lambda: trace.run(inputs=torch.ones(2)), RunCapabilityUnavailableError) == "sparse_preflight_failed"

@@ -132,6 +132,11 @@ class Stored(Protocol):
         """The level that it was saved at."""
         ...
 
+    @property
+    def device(self) -> Any:
+        """The device that tensors are put on; None for the CPU."""
+        ...
+
     def keeps(self, kind: PayloadKind) -> bool:
         """Whether it holds the payloads of a kind that the capture kept."""
         ...

@@ -122,6 +122,10 @@ def as_it_lay(tensor: Tensor, like: Described) -> Tensor:
     return tensor if is_scattered(like) else laid_out(tensor, spot_of(like))
 
 
+RAISED: Final = object()
+"""Stands for the answer of what raised."""
+
+
 class Heard:
     """Told of each step of a run; does nothing."""
 
@@ -303,8 +307,8 @@ class Execution:
                 made = self.parameters[number] = self.made(step, source)
             case Truth(inputs=(number,)):
                 self.num_checks += 1
-                found = compat.truth(self.tensor(number))
-                if found is not step.result:
+                found = self.answered(step, "bool", lambda: compat.truth(self.tensor(number)))
+                if found is not step.result and found is not RAISED:
                     self.differs(
                         step, "scalar_bool_divergence", f"the truth of a tensor is {found} and was {step.result}"
                     )
@@ -365,11 +369,8 @@ class Execution:
         function = ANSWERING.get(key) or function_of(*key, step.opaque)
         assert function is not None  # preflight would have refused
         args, kwargs = call_arguments(step.args, step.kwargs, given)
-        try:
-            answer = encode(function(*args, **kwargs), lambda tensor: None)
-        except Exception as error:  # noqa: BLE001  # whatever it raises, the model would have got
-            raised = f"{step.func_qualname} raises {type(error).__name__}, and did not: {message_of(error)[:200]}"
-            self.differs(step, "call_outcome_divergence", raised)
+        answer = self.answered(step, step.func_qualname, lambda: encode(function(*args, **kwargs), lambda tensor: None))
+        if answer is RAISED:
             return
         is_fact = key in OF_OBJECTS
         if is_fact and any(self.is_from_outside(number) for number in step.inputs):
@@ -392,6 +393,17 @@ class Execution:
 
     def looked_at_memory(self, step: Asked, problem: str) -> None:
         self.unsure(Divergence("memory_looked_at", problem, step.at, place_of(self.view, step.site)))
+
+    def answered(self, step: Asked | Truth, name: str, ask: Callable[[], Any]) -> Any:
+        """The answer of a tensor; ``RAISED`` where it gives none now, as one of two elements has no truth."""
+        try:
+            return ask()
+        except TorchLensError:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it raises, it did not
+            raised = f"{name} raises {type(error).__name__}, and did not: {message_of(error)[:200]}"
+            self.differs(step, "call_outcome_divergence", raised)
+            return RAISED
 
     def ask_for_exception(self, step: Asked, given: list[Tensor]) -> None:
         """Whether a call that raised, and whose exception the model caught, raises again."""

@@ -86,6 +86,9 @@ def found_in(view: View, program: Program) -> list[Diagnostic]:
     if view.artifact is not None and not view.artifact.keeps("run_constant"):
         problem = f'{CAUSES["artifact_not_runnable"]}: "{view.artifact.level}"'
         return [Diagnostic("artifact_not_runnable", problem, None, None)]
+    if view.artifact is not None and view.artifact.device is not None and view.artifact.device.type == "meta":
+        problem = f"{CAUSES['constant_not_kept']}: all were put on map_location='meta', which keeps no elements"
+        return [Diagnostic("constant_not_kept", problem, None, None)]
     if program.returned is None or program.started is None or program.witnessed is None:
         return [Diagnostic("forward_not_returned", CAUSES["forward_not_returned"], None, None)]
     found: list[Diagnostic] = []
