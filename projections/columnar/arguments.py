@@ -209,6 +209,16 @@ def keywords_text(kwargs: Sequence[Any], tensors: Iterator[str]) -> str:
     return ", ".join([f"{name}={shortened(text_of(template, tensors))}" for name, template in flat_kwargs(kwargs)])
 
 
+NUMPY_SCALARS: Final = {
+    path: name
+    for name in (
+        *("bool_", "int8", "int16", "int32", "int64", "longlong", "uint8", "uint16", "uint32", "uint64", "ulonglong"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+    for path in (f"numpy.{name}", f"numpy.{name.rstrip('_')}")
+}
+"""Name of each of numpy's scalar types whose text tells the value in full, by the path that is stored."""
+
 WHOLE: Final = frozenset(
     (
         *(tag.TUPLE, tag.LIST, tag.DICT, tag.SLICE, tag.SET, tag.SIZE, tag.RANGE, tag.COMPLEX),
@@ -227,7 +237,7 @@ def is_whole(template: Any) -> bool:
             continue
         kind = parts[0]
         if kind == tag.OPAQUE and len(parts) == 3:
-            if not str(parts[1]).startswith("numpy.") or not parts[2]:
+            if str(parts[1]) not in NUMPY_SCALARS or not parts[2]:
                 return False
         elif kind == tag.NAMED and len(parts) > 2:
             if not str(parts[1]).startswith("torch.return_types."):

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from projections.columnar.arguments import is_whole
 from tests.running.comparing import REPLAYABLE, assert_same, in_thread
 from tests.torchlens.models import Double, refusal
+from torchlens.capture.template import encode
 from torchlens.errors import (
     CaptureOutcomeError,
     ConfigurationError,
@@ -25,6 +27,7 @@ from torchlens.errors import (
     StateBindingError,
     TorchLensWarning,
 )
+from torchlens.replay.arguments import argument
 from torchlens.running import Structure, preflight
 
 
@@ -582,3 +585,67 @@ def test_what_was_put_where_there_are_no_elements_is_not_run(tmp_path: Path) -> 
     trace = tl.load(tmp_path / "a.tlspec", map_location="meta")
     assert [one.code for one in trace.readiness.diagnostics] == ["constant_not_kept"]
     assert refusal(lambda: trace.run(inputs=torch.ones(2)), RunCapabilityUnavailableError) == "sparse_preflight_failed"
+
+
+CUT_SHORT = (np.longdouble, np.clongdouble, np.timedelta64, np.datetime64)
+
+
+def test_a_number_of_numpys_is_given_back_or_is_not_whole() -> None:
+    kinds = {*np.sctypeDict.values()} - {np.object_, np.datetime64}
+    odd = (np.float32(0.1), np.float16("nan"), np.complex64(0.1 - 0.3j), np.complex128(complex("-inf")))
+    arrays = (np.array(1), np.array(1.5), np.array([1.0]), np.array(True))
+    for value in (*(kind(1) for kind in kinds), *odd, *arrays, np.uint64(2**64 - 1)):
+        template = encode(value, lambda _: None)
+        if is_whole(template):
+            again = argument(template, iter(()))
+            assert again == value or (again != again and value != value)
+            assert isinstance(value, type(again))
+        else:
+            assert isinstance(value, CUT_SHORT) or not isinstance(value, (np.bool_, np.number))
+
+
+@pytest.mark.parametrize("number", [np.complex128(0.1 - 0.3j), np.longlong(3), np.bool_(True)])
+def test_a_number_of_numpys_is_an_argument_like_others(number: Any) -> None:
+    x = torch.ones(3, dtype=torch.complex128)
+    trace = captured(lambda x: torch.mul(x, number), x)
+    assert_same(trace.run(inputs=x).output, torch.mul(x, number))
+
+
+@pytest.mark.parametrize(
+    "model", [lambda x: x[np.array(1)], lambda x: (x, np.array(1.5)), lambda x: (x, np.longdouble(1))]
+)
+def test_what_numpy_has_no_whole_text_of_is_told_before_a_run(model: Any, tmp_path: Path) -> None:
+    trace = captured(model, torch.ones(3))
+    (told,) = trace.readiness.diagnostics
+    assert told.code in ("argument_not_kept", "result_not_kept")
+    asked = lambda: trace.save(tmp_path / "a.tlspec", level="runnable")  # noqa: E731  # short
+    assert refusal(asked, RunCapabilityUnavailableError) == "sparse_preflight_failed"
+
+
+def test_a_key_with_half_a_surrogate_pair_is_the_same_in_an_artifact(tmp_path: Path) -> None:
+    trace = captured(lambda given: given["\udc80"] * 2, {"\udc80": torch.ones(2)})
+    trace.save(tmp_path / "a.tlspec", level="runnable")
+    for one in (trace, tl.load(tmp_path / "a.tlspec")):
+        assert torch.equal(one.run(inputs=({"\udc80": torch.ones(2)},)).output, torch.full((2,), 2.0))
+        assert refusal(lambda one=one: one.run(inputs=({"\udc81": torch.ones(2)},)), PathDivergenceError) == (  # type: ignore[misc]
+            "input_tree_mismatch"
+        )
+    returned = captured(lambda x: {"\udc80": x}, torch.ones(2))
+    assert [one.code for one in returned.readiness.diagnostics] == ["result_not_kept"]
+
+
+def test_the_trace_of_a_run_is_one_wherever_it_is_read(net: tuple[Net, tl.Trace], tmp_path: Path) -> None:
+    told = net[1].run(inputs=torch.randn(3, 4)).trace
+    told.save(tmp_path / "a.tlspec")
+    told.journal.copy_to(tmp_path / "j")
+    for again in (tl.load(tmp_path / "a.tlspec"), tl.load(tmp_path / "j")):
+        assert [one.code for one in again.readiness.diagnostics] == ["trace_of_run"]
+        again.cleanup()
+
+
+def test_what_an_artifact_was_saved_without_cannot_be_saved_from_it(tmp_path: Path) -> None:
+    captured(nn.Dropout(), torch.ones(3)).save(tmp_path / "a.tlspec")
+    loaded = tl.load(tmp_path / "a.tlspec")
+    for strict in (True, False):
+        with pytest.raises(tl.TorchLensError, match=r"level 'portable'.*\[payload_unavailable\]"):
+            loaded.save(tmp_path / "b.tlspec", level="executable_with_callables", strict=strict)

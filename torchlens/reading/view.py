@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from journal import Journal
 from journal.errors import JournalError
@@ -124,6 +124,10 @@ class LiveBackwards(Protocol):
         ...
 
 
+OF_RUN: Final = "is_of_run"
+"""Stands among the options of a stream that tells a run."""
+
+
 class Stored(Protocol):
     """The artifact that a trace was loaded from, as reading needs it."""
 
@@ -189,7 +193,6 @@ class View(ABC):
         self.artifact: Stored | None = None  # set by whoever loaded it from one
         self.indexed: tuple[CaptureTables, Index] | None = None
         self.given_state: Mapping[str, Any] | None = None  # parameters and buffers for ``run``, by name
-        self.is_of_run = False  # set by whoever tells a run of recorded calls as a trace
         self.is_journal_closed = False  # with that it was cleaned up
 
     # -- tables
@@ -236,6 +239,11 @@ class View(ABC):
     def has_option(self, name: str) -> bool:
         """Whether a capture option was switched on."""
         return bool(dict(self.tables.fact("options")).get(name))
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether it tells a run of a capture's recorded calls, and no capture."""
+        return self.has_option(OF_RUN)
 
     # -- events
 

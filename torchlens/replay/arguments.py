@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from journal.events import template as tag
-from projections.columnar.arguments import flat_kwargs, text_of
+from projections.columnar.arguments import NUMPY_SCALARS, flat_kwargs, text_of
 from torchlens.errors import ReplayRefused
 from torchlens.reading import values
 from torchlens.tensors import DTYPE_BY_WORD
@@ -31,13 +31,6 @@ RETURN_TYPES: Final = {
     for name, value in vars(torch.return_types).items()
     if isinstance(value, type) and issubclass(value, tuple)
 }
-NUMPY_SCALARS: Final = {
-    path: name
-    for name in "bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-    for path in (f"numpy.{name}", f"numpy.{name.rstrip('_')}")
-}
-"""Name of each of numpy's scalar types by the path that is stored."""
-
 CONTAINERS: Final[dict[int, Callable[[list[Any]], Any]]] = {**values.CONTAINERS, tag.SIZE: torch.Size}
 
 LEAVES: Final[dict[int, Callable[[Any], Any]]] = {
@@ -96,8 +89,11 @@ def argument(template: Any, tensors: Iterator[Tensor]) -> Any:
 
 def numpy_scalar(path: str, text: str) -> Any:
     """A scalar of numpy's from its text, which tells it exactly; one of the types that there are."""
-    made = getattr(sys.modules["numpy"], NUMPY_SCALARS[path])
-    return made({"True": True, "False": False}[text]) if NUMPY_SCALARS[path] == "bool_" else made(text)
+    name = NUMPY_SCALARS[path]
+    made = getattr(sys.modules["numpy"], name)
+    if name == "bool_":
+        return made({"True": True, "False": False}[text])
+    return made(complex(text) if name.startswith("complex") else text)
 
 
 def lost(template: Any) -> ReplayRefused:

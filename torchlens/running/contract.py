@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from journal.events import template as tag
 from journal.events.template import HOLE
 from projections.columnar.arguments import flat_kwargs, members, text_of
 from projections.structure.memory import Described
 from projections.structure.program import Given, Program
 from torchlens import compat
 from torchlens.capture.inputs import copied
-from torchlens.capture.template import PLAIN, encode, leaves
+from torchlens.capture.template import PLAIN, encode, leaves, spelled
 from torchlens.errors import PathDivergenceError
 from torchlens.tensors import STRIDED, like_of
 
@@ -112,7 +113,9 @@ def require_same_form(where: str, recorded: Sequence[Any], given: Sequence[Any])
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two templates are equal, True being no 1 and NaN being NaN."""
+    """Whether two templates are equal, True being no 1 and NaN being NaN; a text as it was given is as it is stored."""
+    if isinstance(one, tuple) and one[:1] == (tag.TEXT,) and isinstance(other, str):
+        return one[1:] == (spelled(other),)
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
     return type(one) is type(other) and (one == other or (one != one and other != other))  # NaN

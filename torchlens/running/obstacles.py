@@ -201,8 +201,14 @@ def size_of(view: View, payload: int) -> int | None:
         return None
 
 
-LOST: Final = frozenset((tag.LONG, tag.LONG_TEXT, tag.DEEP, tag.BYTES))
-"""Tags of what is cut short: a result that holds such cannot be put together."""
+LOST: Final[Mapping[int, str]] = {
+    tag.LONG: "a long list",
+    tag.LONG_TEXT: "a long text",
+    tag.TEXT: "a text that is no UTF-8",
+    tag.DEEP: "a container nested too deep",
+    tag.BYTES: "bytes",
+}
+"""By tag, what is cut short: a result that holds such cannot be put together."""
 
 
 def first_lost(template: Any) -> str | None:
@@ -211,7 +217,9 @@ def first_lost(template: Any) -> str | None:
     while waiting:
         parts = tagged(waiting.pop())
         if parts and parts[0] in LOST:
-            return {tag.DEEP: "a container nested too deep", tag.BYTES: "bytes"}.get(parts[0], "a long text or list")
+            return LOST[parts[0]]
+        if parts and parts[0] == tag.OPAQUE and str(parts[1:2]).startswith("('numpy.") and not is_whole(parts):
+            return str(parts[1])
         waiting += parts[1:] if parts and parts[0] not in (tag.OPAQUE, tag.CALLABLE) else ()
     return None
 

@@ -56,7 +56,7 @@ from torchlens.capture.template import path_of
 from torchlens.generators import state_of
 from torchlens.handles import Handles
 from torchlens.reading.facade import Trace
-from torchlens.reading.view import View
+from torchlens.reading.view import OF_RUN, View
 from torchlens.replay.arguments import call_arguments
 from torchlens.running.executing import Heard
 from torchlens.running.functions import ANSWERING, function_of
@@ -217,7 +217,8 @@ class Retelling(Heard):
         if kind == CodeSeen.type_id:
             made[SOURCE] = None if row[SOURCE] is None else self.copied(row[SOURCE])
         elif kind == CaptureRequested.type_id:
-            made[OPTIONS] = tuple([(name, value) for name, value in row[OPTIONS] if name in ASKED_OF_CAPTURE])
+            asked = [(name, value) for name, value in row[OPTIONS] if name in ASKED_OF_CAPTURE]
+            made[OPTIONS] = (*asked, (OF_RUN, True))
             made[SAVE] = "None"
         elif kind == ForwardStarted.type_id:
             made[SEED] = self.seed
@@ -259,7 +260,6 @@ class Retelling(Heard):
         handles = Handles(self.keeper.pins, self.nodes, self.keeper.reserved, functions, {})
         self.journal.lend(self.writer.stream, handles)
         made = Trace(self.journal, self.writer.stream, handles=handles, output=output)
-        made.is_of_run = True
         return made
 
 

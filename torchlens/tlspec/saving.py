@@ -40,7 +40,7 @@ from torchlens.tlspec import blobs
 from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, packed_events
 from torchlens.tlspec.asked import USUAL, Saving
 from torchlens.tlspec.levels import Kept, kept_at
-from torchlens.tlspec.manifest import Manifest, StoredFile, StoredPayload, StoredTable
+from torchlens.tlspec.manifest import STORED_AS, Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
 from torchlens.tlspec.staging import Staging, new_file
 from torchlens.tlspec.weights import weights_of
@@ -182,7 +182,13 @@ class Saved:
 
     def bytes_of(self, number: int, name: str, *, strict: bool) -> Any | None:
         """The bytes of a payload; None where it has none, unless that is refused."""
+        artifact = self.view.artifact
+        kind = self.names[number].kind
         try:
+            if artifact is not None and not any(
+                artifact.keeps(of) for of, stored in STORED_AS.items() if stored == kind
+            ):
+                raise not_at_level(artifact.level, name)
             return payload_of(self.view, number, name)
         except (JournalError, PayloadUnavailableError) as exc:
             if strict or exc.code not in WITHOUT_BYTES:
@@ -251,6 +257,15 @@ def payload_of(view: View, number: int, name: str) -> Any:
             payload=number,
         )
     return data
+
+
+def not_at_level(level: str, name: str) -> PayloadUnavailableError:
+    return PayloadUnavailableError(
+        code="payload_unavailable",
+        problem=f"{name} is not in the artifact that the trace was loaded from, which was saved at level {level!r}",
+        remedy="save at that level, at one that keeps less, or from the capture itself",
+        level=level,
+    )
 
 
 def not_saved(names: Sequence[str]) -> TorchLensWarning:
