@@ -18,6 +18,7 @@ FAULTS: Final = (
     AttributeError,
     LookupError,
     RuntimeError,
+    StopIteration,
     TypeError,
     ValueError,
 )

@@ -90,7 +90,7 @@ def read_column(data: bytes, count: int | None, labels: Sequence[str] | None, mo
     """The cells of a column, as many as its table has rows; None where only they tell how many."""
     try:
         return ColumnReader(labels, most).cells(unpack(data), count)
-    except (TypeError, ValueError, LookupError, RecursionError) as exc:
+    except (TypeError, ValueError, LookupError, RecursionError, StopIteration) as exc:
         if isinstance(exc, EncodingError):
             raise
         raise table_malformed(f"{type(exc).__name__}: {exc}") from exc

@@ -66,7 +66,10 @@ def argument(template: Any, tensors: Iterator[Tensor]) -> Any:
     if not isinstance(template, tuple):
         return template
     if template == tag.HOLE:
-        return next(tensors)
+        tensor = next(tensors, None)
+        if tensor is None:  # as where a tensor is the key of a dict, which no capture writes
+            raise lost(template)
+        return tensor
     kind, *parts = template
     try:
         if kind in CONTAINERS:

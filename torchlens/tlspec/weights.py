@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from projections.errors import over_events
 from projections.folds.vocabulary import Tensor as Row
 from torchlens.errors import PayloadUnavailableError
 from torchlens.reading.view import View
@@ -115,7 +116,9 @@ class Weights(Mapping[str, Any]):
         from torchlens.tensors import from_payload  # for cost: records are read without torch
 
         kind, number, row = self.rows[address]
-        made = from_payload(self.blobs.bytes(number, kind), row.dtype, row.shape, 0, None)
+        data = self.blobs.bytes(number, kind)
+        with over_events():
+            made = from_payload(data, row.dtype, row.shape, 0, None)
         return made if self.view.artifact is None else self.view.artifact.placed(made)
 
     def __iter__(self) -> Iterator[str]:
