@@ -149,9 +149,11 @@ class ForwardItems:
         self.scene.looks[FAILED] = look
         call = look.box_of()
         item = self.scene.add(FAILED, (0,), self.box_of_call[call] if call < len(self.box_of_call) else ROOT)
+        number, passes = self.tables.ops.column("pass_index"), self.tables.ops.column("num_passes")
         for row in look.operands():
             if self.of_op[row] >= 0:
-                self.scene.connect(self.of_op[row], item)
+                label = passes_text([(number[row], 1)], passes[row], 1) if self.request.options.rolled else None
+                self.scene.connect(self.of_op[row], item, label=label)
 
     def shown_buffers(self) -> frozenset[int]:
         """Rows of the buffer versions that are items; of a layer all, or none."""

@@ -127,6 +127,31 @@ def test_the_call_that_failed_is_red() -> None:
     trace.cleanup()
 
 
+class FailingLate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number in range(5):
+            x = torch.tanh(self.cell(x))
+            if number == 2:
+                return x @ torch.ones(3, 3)
+        return x
+
+
+def test_where_loops_are_rolled_the_call_that_failed_tells_the_pass_that_fed_it() -> None:
+    with pytest.raises(tl.TraceCaptureError) as caught:
+        tl.trace(FailingLate(), torch.ones(2, 4))
+    trace = caught.value.partial_trace
+    assert isinstance(trace, tl.Trace)
+    picture = trace.draw(rolled=True).picture
+    into = [edge for edge in picture.edges if picture.nodes[edge.target].kind == "failed"]
+    assert {(picture.nodes[edge.source].title, edge.label) for edge in into} == {("tanh_1", "from pass 3")}
+    assert {edge.label for edge in trace.draw().picture.edges} == {None}
+    trace.cleanup()
+
+
 def test_what_is_highlighted_and_labelled_is_that_of_the_trace(loop: tl.Trace) -> None:
     drawing = loop.draw(
         highlight=tl.func("tanh"), node_label=lambda record: f"<{type(record).__name__}>", collapse="none"
