@@ -1,10 +1,13 @@
 """Pictures of records: what is asked for becomes a scene, is opened, and composed.
 
 Gives  ``picture_of``.
+Rule   an automatic picture whose lines would be too many to follow is made again with fewer nodes.
 Not    drawing: a picture knows no library that does.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from projections.build import CaptureTables
 from projections.errors import over_events
@@ -19,6 +22,13 @@ from projections.picture.repeats import Repeats, unfolded
 from projections.picture.request import USUAL, WORDS, PictureOptions, Request, asked
 from projections.picture.scene import Scene, Tree
 from projections.picture.texts import short
+
+EDGES: Final = 3
+"""Edges, for each node that an automatic picture may have, up to which lines can be told apart. An op that is drawn
+with its autograd node has one or two; with dense connections it is half as many as there are nodes."""
+
+FEWEST: Final = 6
+"""Nodes down to which an automatic picture is made smaller for its edges."""
 
 
 def picture_of(tables: CaptureTables, options: PictureOptions = USUAL) -> Picture:
@@ -40,10 +50,7 @@ def picture_of(tables: CaptureTables, options: PictureOptions = USUAL) -> Pictur
         scene = scene_of(tables, request)
         tree = Tree(scene)
         repeats = Repeats(scene, tree) if request.fold_repeats else None
-        opened = Opened(scene, tree, unfolded(tree) if repeats is None else repeats.pieces)
-        open_boxes(opened, request, repeats)
-        picture = Composer(scene, tree, opened).picture()
-        return caption_of(tables, request, picture)
+        return caption_of(tables, request, composed(scene, tree, request, repeats))
 
 
 def scene_of(tables: CaptureTables, request: Request) -> Scene:
@@ -60,14 +67,30 @@ def scene_of(tables: CaptureTables, request: Request) -> Scene:
     return scene
 
 
-def open_boxes(opened: Opened, request: Request, repeats: Repeats | None) -> None:
+def composed(scene: Scene, tree: Tree, request: Request, repeats: Repeats | None) -> Picture:
+    """What is drawn; of automatic pictures that with most nodes whose edges can still be followed, where there is one,
+    else that with the fewest edges."""
+    most, edges = request.options.most_nodes, EDGES * request.options.most_nodes
+    found: Picture | None = None
+    while True:
+        opened = Opened(scene, tree, unfolded(tree) if repeats is None else repeats.pieces)
+        open_boxes(opened, request, most, repeats)
+        picture = Composer(scene, tree, opened).picture()
+        if found is None or len(picture.edges) < len(found.edges):
+            found = picture
+        if request.collapse != "auto" or len(found.edges) <= edges or most <= FEWEST:
+            return found
+        most = most * 3 // 4
+
+
+def open_boxes(opened: Opened, request: Request, most: int, repeats: Repeats | None) -> None:
     how = request.collapse
     if how == "none":
         opened.all()
     elif how == "max":
         opened.to_depth(1)
     elif how == "auto":
-        opened.as_many_as(request.options.most_nodes, repeats)
+        opened.as_many_as(most, repeats)
     elif isinstance(how, int):
         opened.to_depth(how)
     elif isinstance(how, float):

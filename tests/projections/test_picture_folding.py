@@ -378,3 +378,19 @@ def test_a_stretch_is_folded_that_holds_one() -> None:
     picture = picture_of(made.returns(x).tables())
     assert folds(picture) == [("21 ops", 40)]
     assert len(picture.nodes) == 23
+
+
+def test_dense_connections_are_drawn_with_fewer_nodes() -> None:
+    made = Made({f"l{place}": "Layer" for place in range(40)})
+    kept = [made.input("x")]
+    for place in range(40):
+        given = made.op("cat", *kept, shape=(2, 4 * (place + 1)))
+        with made.call(f"l{place}", given) as call:
+            x = made.op("linear", given)
+            call.returns(x)
+        kept.append(made.op("relu", x))
+    tables = made.returns(kept[-1]).tables()
+    picture = picture_of(tables)
+    assert 10 < len(picture.nodes) <= 30
+    assert len(picture.edges) <= 120
+    assert len(picture_of(tables, PictureOptions(collapse="none", fold_repeats=False)).edges) > 800

@@ -57,7 +57,8 @@ class DrawVerbs(View):
             node_lines: What is told below a title: ``"shape"``, ``"module"``, ``"params"``, ``"flops"``, ``"time"``,
                 ``"memory"``.
             most_nodes: Nodes that an automatic picture has at most, where that can be; up to a quarter more where that
-                draws all modules of a class alike, or a stretch that repeats as it is.
+                draws all modules of a class alike, or a stretch that repeats as it is; fewer where there would be more
+                than three times as many edges.
             bwd: Number of the backward pass to draw, from 1, or a list of several; None for all, together.
             orphans: Draw ops that are linked to no input and no output too, where they were kept.
             direction: Where the forward leads: ``"bottomup"``, ``"topdown"``, ``"leftright"``.
