@@ -96,7 +96,8 @@ class Composer:
                 self.fold(piece)
             if len(piece.copy) > 1:
                 self.clusters.append(Drawn(piece.copy, cluster, piece.times, is_stretch=True))
-                waiting += [(Piece((unit,)), len(self.clusters) - 1) for unit in reversed(piece.copy)]
+                inner = piece.inner or [Piece((unit,)) for unit in piece.copy]
+                waiting += [(one, len(self.clusters) - 1) for one in reversed(inner)]
             else:
                 self.enter(piece.units[0], cluster, piece.times, waiting)
 
@@ -215,8 +216,10 @@ class Composer:
 
     def copies(self, drawn: Drawn) -> int:
         """How many of what something stands for are its siblings, not in copies of a box around it."""
-        around = self.clusters[drawn.cluster] if drawn.cluster >= 0 else drawn
-        return drawn.times * around.times if around.is_stretch else drawn.times
+        times = drawn.times
+        while drawn.cluster >= 0 and (drawn := self.clusters[drawn.cluster]).is_stretch:
+            times *= drawn.times
+        return times
 
     def within(self, cluster: int) -> int:
         """The innermost box of a cluster and those around it."""
@@ -233,7 +236,7 @@ class Composer:
             items = tree.item_at[start:end]
             counts = scene.main(scene.counts(items))
             if drawn.is_stretch:
-                key, title = f"stretch/{scene.key(items[0])}", counts_text(counts)
+                key, title = f"stretch/{scene.key(items[0])} … {scene.key(items[-1])}", counts_text(counts)
                 made.append(Cluster(key=key, title=title, parent=drawn.cluster, table="", times=drawn.times))
                 continue
             counts = {word: number * len(inside) for word, number in counts.items()}

@@ -122,7 +122,7 @@ class Opened:
 
     def inside(self, boxes: Sequence[int]) -> list[int]:
         """The boxes that stand directly in some, of equal ones the first, without those of a single item."""
-        drawn = [unit for box in boxes for piece in self.pieces[box] if not piece.is_one for unit in piece.copy]
+        drawn = [unit for box in boxes for piece in self.pieces[box] if not piece.is_one for unit in piece.drawn]
         return [~unit for unit in drawn if unit < 0 and self.tree.size(~unit) > 1]
 
     def groups(self, boxes: Sequence[int]) -> list[list[int]]:

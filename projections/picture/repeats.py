@@ -10,6 +10,7 @@ Rule   they are folded only where one tells the truth for all. An edge of one fr
        neighbour they may lead anywhere.
 Rule   what is looked at is bounded by the items and edges there are, whatever of it may be folded: the copies of a run
        are compared place by place, and none behind the first that differs.
+Rule   what repeats within a copy of several units is folded in turn, where it may be in every copy.
 Note   the folded siblings are a *run*, each of them a *copy*; a copy may be several units, which then are the *period*.
 """
 
@@ -66,17 +67,31 @@ class Piece:
         period: Units of a copy; as many as there are where nothing is folded.
         is_one: Whether they are drawn as one: a node for each strand of what is in them.
         strands: How many nodes that are.
+        inner: What stands in a copy of several units, of which some are folded in turn; () where none is.
     """
 
     units: tuple[int, ...]
     period: int = 1
     is_one: bool = False
     strands: int = 1
+    inner: tuple[Piece, ...] = ()
 
     @property
     def nodes(self) -> int:
         """Nodes that it takes to draw them with all boxes closed."""
+        if self.inner:
+            return sum([piece.nodes for piece in self.inner])
         return self.strands if self.is_one else self.period
+
+    @property
+    def shape(self) -> Hashable:
+        """Equal where as much is folded in the same way."""
+        return len(self.units), self.period, tuple([piece.shape for piece in self.inner])
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The units that are drawn."""
+        return tuple([unit for piece in self.inner for unit in piece.drawn]) if self.inner else self.copy
 
     @property
     def times(self) -> int:
@@ -84,7 +99,7 @@ class Piece:
 
     @property
     def copy(self) -> tuple[int, ...]:
-        """The units that are drawn."""
+        """The units of the first copy."""
         return self.units[: self.period]
 
 
@@ -112,7 +127,7 @@ class Repeats:
         for box in reversed(tree.box_at):  # those inside come first
             kinds = self.kinds_of(tree.units[box])
             pieces = self.pieces[box] = self.folded(box, kinds, least=FEW)
-            shape = tuple([(len(piece.units), piece.period) for piece in pieces if piece.times > 1])
+            shape = tuple([piece.shape for piece in pieces if piece.times > 1])
             key = (scene.boxes.likeness(box), tuple(kinds), tuple(sorted(inner[box])), shape)
             self.kind[box] = self.known.setdefault(key, len(self.known))
 
@@ -169,6 +184,10 @@ class Repeats:
         units = self.tree.units[box]
         if not loose and all(unit >= 0 for unit in units):
             return [Piece((unit,)) for unit in units]
+        return self.in_pieces(units, kinds, least, loose=loose)
+
+    def in_pieces(self, units: Sequence[int], kinds: Sequence[int], least: int, *, loose: bool) -> list[Piece]:
+        """Neighbouring units, of which some are folded."""
         alike = [matches(kinds, period) for period in range(1, min(LONGEST, len(units) // 2) + 1)]
         made: list[Piece] = []
         at = 0
@@ -181,8 +200,27 @@ class Repeats:
             start, period, times = best
             made += [Piece((unit,)) for unit in units[at:start]]
             at = start + period * times
-            made.append(Piece(tuple(units[start:at]), period))
+            made.append(self.with_inner(tuple(units[start:at]), kinds[start : start + period], least, loose=loose))
         return made
+
+    def with_inner(self, units: tuple[int, ...], kinds: Sequence[int], least: int, *, loose: bool) -> Piece:
+        """Copies of so many kinds, and what of each may be folded in turn: what may be in every one."""
+        period = len(kinds)
+        plain = Piece(units, period)
+        if period < 2:
+            return plain
+        inner = self.in_pieces(units[:period], kinds, least, loose=loose)
+        first, size = self.tree.interval(units[:period])[0], self.size(units[:period])
+        kept: list[Piece] = []
+        for piece in inner:
+            start = self.tree.interval(piece.units)[0]
+            copies = range(start, first + size * plain.times, size)
+            length = self.size(piece.copy)
+            if piece.times < 2 or all(self.told_truly(at, length, piece.times) == piece.times for at in copies):
+                kept.append(piece)
+            else:
+                kept += [Piece((unit,)) for unit in piece.units]
+        return attrs.evolve(plain, inner=tuple(kept)) if any(piece.times > 1 for piece in kept) else plain
 
     def best(
         self, units: Sequence[int], alike: Sequence[Sequence[int]], at: int, least: int, *, loose: bool
@@ -258,18 +296,17 @@ class Repeats:
         for place in range(start, middle):
             for is_out, edges in ((False, self.ends_into), (True, self.ends_out_of)):
                 here, following = edges[place], edges[place + size]
-                self.looked_at += 1
-                joined: frozenset[int] | None = None  # kinds of those by which the next copy is joined with this one
+                self.looked_at += 1 + len(here) + len(following)
+                given: set[int] = set()  # kinds of those that have to stand for some by which the two are joined
                 for other, kind in here:
-                    self.looked_at += 1
                     if start <= other < end:
                         if other < middle and (other + size, kind) not in following:
                             return False
                     elif (other, kind) not in following:
-                        if joined is None:
-                            joined = frozenset([kind for one, kind in following if start <= one < middle])
-                        if not (joined if is_out else kind in joined):
-                            return False
+                        given.add(kind)
+                joined = {kind for other, kind in following if start <= other < middle}
+                if (given and not joined) if is_out else given != joined:
+                    return False
         return True
 
     def alike_outside(self, start: int, size: int, times: int) -> int:

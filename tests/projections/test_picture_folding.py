@@ -354,7 +354,15 @@ def fifty_back(made: Made, count: int) -> None:
     made.returns(kept[-1])
 
 
-@pytest.mark.parametrize("build", [in_a_mirror, from_afar, fifty_back])
+def from_all(made: Made, count: int) -> None:
+    """Ops that read from all before them."""
+    kept = [made.input("x")]
+    for _ in range(count // 2 + 10):
+        kept.append(made.op("f", *kept))
+    made.returns(kept[-1])
+
+
+@pytest.mark.parametrize("build", [in_a_mirror, from_afar, fifty_back, from_all])
 def test_what_cannot_be_folded_costs_no_more_for_each_op_the_more_there_are(
     build: Callable[[Made, int], None],
 ) -> None:
@@ -365,7 +373,7 @@ def test_what_cannot_be_folded_costs_no_more_for_each_op_the_more_there_are(
     repeats = Repeats(scene, Tree(scene))
     pieces = repeats.folded(ROOT, repeats.kinds_of(repeats.tree.units[ROOT]), least=1, loose=True)
     assert len(pieces) > 100
-    assert repeats.looked_at < 6 * LONGEST * (len(scene.rows) + len(scene.sources))
+    assert repeats.looked_at < 8 * LONGEST * (len(scene.rows) + len(scene.sources))
 
 
 def test_a_stretch_is_folded_that_holds_one() -> None:
@@ -376,8 +384,24 @@ def test_a_stretch_is_folded_that_holds_one() -> None:
             x = made.op("mul", made.op("tanh", x))
         x, early = made.op("add", x, early), x
     picture = picture_of(made.returns(x).tables())
-    assert folds(picture) == [("21 ops", 40)]
-    assert len(picture.nodes) == 23
+    assert folds(picture) == [("21 ops", 40), ("2 ops", 10)]
+    assert [len(node.rows) for node in picture.nodes] == [1, 400, 400, 40, 1]
+    check_truth(made.tables(), picture)
+
+
+def test_what_is_folded_within_a_stretch_is_told_truly_of_each_of_its_copies() -> None:
+    made = Made()
+    x = made.input("x")
+    others = [made.op(f"f{place}", x) for place in range(10)]
+    for time in range(30):
+        before = x
+        for other in others:
+            x = made.op("mul", x, other if time == 0 else before)
+        x = made.op("add", x)
+    tables = made.returns(x).tables()
+    picture = picture_of(tables, PictureOptions(most_nodes=30, fold_repeats=True))
+    assert folds(picture)
+    check_truth(tables, picture)
 
 
 def test_dense_connections_are_drawn_with_fewer_nodes() -> None:
