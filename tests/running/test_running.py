@@ -222,6 +222,17 @@ def test_a_difference_far_inside_installed_code_is_told_at_the_line_that_called_
     assert found.place == f"test_running.py:{line} in {model.__qualname__}"
 
 
+class Drawing(nn.Module):
+    """Draws from a generator of NumPy's of its own."""
+
+    def __init__(self, generator: Any) -> None:
+        super().__init__()
+        self.generator, self.draws = generator, True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * float(self.generator.uniform()) if self.draws else x * 2
+
+
 def test_a_size_that_depends_on_values_and_numbers_of_python_s_own_cannot_be_verified() -> None:
     trace = captured(lambda x: x[x > 0].sum(), torch.tensor([1.0, -1.0]))
     report = trace.run(inputs=torch.tensor([1.0, 2.0])).report
@@ -233,6 +244,14 @@ def test_a_size_that_depends_on_values_and_numbers_of_python_s_own_cannot_be_ver
         drawn = captured(lambda x, draw=draw: x * float(draw()), torch.ones(2))  # as models do
         report = drawn.run(inputs=torch.ones(2)).report
         assert (report.path_faithfulness, report.divergence.code) == ("unverifiable", "numbers_were_drawn")
+    for made in (np.random.default_rng(3), np.random.RandomState(3)):  # models have both
+        model = Drawing(made)
+        trace = captured(nn.Sequential(model), torch.ones(2))
+        report = trace.run(inputs=torch.ones(2)).report
+        assert (report.path_faithfulness, report.divergence.code) == ("unverifiable", "numbers_were_drawn")
+        model.draws = False
+        trace = captured(model, torch.ones(2))
+        assert trace.run(inputs=torch.ones(2)).report.path_faithfulness == "verified"
 
 
 def test_torch_has_its_own_methods_back_after_the_capture(net: tuple[Net, tl.Trace]) -> None:

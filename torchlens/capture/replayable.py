@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from journal.events import ConstantKept, ForwardWitnessed, ValueTaken, WrittenUnseen
 from journal.events.template import LIST, LONG, TUPLE
@@ -80,18 +80,26 @@ class ReplayableRecorder(Recorder):
     Args:
         constants: Where tensors go that are kept in any case.
         transient: Numbers of the buffers that no state dict of the model holds.
+        modules: The model's, whose attributes may be generators of NumPy's.
         outside: Remembers what is taken from outside.
     """
 
     # No slots: see ThoroughRecorder.
 
     def __init__(
-        self, *args: Any, constants: Copies, transient: frozenset[int], outside: Outside, **options: Any
+        self,
+        *args: Any,
+        constants: Copies,
+        transient: frozenset[int],
+        outside: Outside,
+        modules: Sequence[nn.Module],
+        **options: Any,
     ) -> None:
         super().__init__(*args, **options)
         self._outside = outside
         self._constants = constants
         self._transient = transient
+        self._modules = modules
         self._handed_out: dict[int, tuple[Tensor, str]] = {}  # by storage: its bytes, and their digest when last seen
         self._given: list[Told] = []
         self._parameters: tuple[Told, ...] = ()
@@ -430,12 +438,14 @@ class ReplayableRecorder(Recorder):
     def clear_numbers(self) -> None:
         super().clear_numbers()
         self._handed_out.clear()
+        self._modules = ()
         self._outside.let_go()
 
     @contextlib.contextmanager
     def _looking_at_generators(self) -> Iterator[None]:
         """Numbers that Python's and NumPy's generators give go into the recorded arguments, and are drawn once."""
-        before = _other_generators()
+        owned = _numpy_generators(self._modules)
+        before, stood = _other_generators(), list(map(_state_of_numpy, owned))
         with self.working():
             self._stood.update(generators.states())
         places = [(kind, name) for kind in (random.Random, random.SystemRandom) for name in ("random", "getrandbits")]
@@ -449,6 +459,8 @@ class ReplayableRecorder(Recorder):
             undo([functools.partial(_put_back, *place) for place in held])
             after = _other_generators()
             drawn.update((name, None) for name, state in after.items() if before.get(name, state) != state)
+            if stood != list(map(_state_of_numpy, owned)):
+                drawn["numpy"] = None
             self._drawn = (*drawn, "torch") if self._is_set else tuple(drawn)
 
     def _drawing_method(self, original: Callable[..., Any], drawn: dict[str, None]) -> Callable[..., Any]:
@@ -498,6 +510,27 @@ def _other_generators() -> dict[str, Any]:
         name, keys, *rest = numpy.random.get_state()
         states["numpy"] = (name, keys.tobytes(), *rest)
     return states
+
+
+def _numpy_generators(modules: Sequence[nn.Module]) -> list[Any]:
+    """Generators of NumPy's among the attributes of modules, each once."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return []
+    kinds = (numpy.random.Generator, numpy.random.RandomState)
+    return list({id(held): held for one in modules for held in vars(one).values() if type(held) in kinds}.values())
+
+
+def _state_of_numpy(generator: Any) -> Any:
+    state = generator.get_state(legacy=False) if hasattr(generator, "get_state") else generator.bit_generator.state
+    return _comparable(state)
+
+
+def _comparable(state: Any) -> Any:
+    """A state with its arrays as bytes: they compare by element."""
+    if isinstance(state, dict):
+        return {name: _comparable(part) for name, part in state.items()}
+    return state.tobytes() if hasattr(state, "tobytes") else state
 
 
 def _memory_of(tensor: Tensor) -> Tensor | None:

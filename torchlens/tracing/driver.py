@@ -405,6 +405,7 @@ def _recorder(
     if options.replayable:
         asked["constants"] = copies
         asked["transient"] = described.transient_buffers
+        asked["modules"] = described.modules
         asked["outside"] = Outside(described.modules)
     kind: Callable[..., Recorder] = RECORDERS[options.replayable, keeps, witnesses]
     return kind(next(_numbers), writer, keeper, plan, compat.sequence_number(), **asked)
