@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
+import inspect
 import os
 import sys
 import warnings
@@ -329,7 +331,8 @@ def _refuse_unrouted(unrouted: Mapping[str, Any]) -> None:
             problem=f"a capture has no keyword {names}",
             remedy=f"pass {' and '.join(routed)}; keywords of the model's forward go into input_kwargs={{...}}"
             if routed
-            else "put keywords of the model's forward into input_kwargs={...}, and capture options into capture=",
+            else f"{near_keyword(unrouted)}put keywords of the model's forward into input_kwargs={{...}}, and options"
+            " of a capture into capture=",
             keywords=tuple(sorted(unrouted)),
         )
 
@@ -398,6 +401,12 @@ def _raise_what_ended(captured: driver.Captured, made: Trace, request: Request) 
         raise stopped(made)
     if captured.refusal is not None:
         raise TraceJournalError.of(captured.refusal, made, captured.num_unstored) from captured.refusal
+
+
+def near_keyword(unrouted: Mapping[str, Any]) -> str:
+    """Which keyword of ``trace`` the first unknown one looks like, as a question."""
+    near = difflib.get_close_matches(sorted(unrouted)[0], inspect.signature(trace).parameters, 1)
+    return f"did you mean {near[0]}=? Else " if near else ""
 
 
 def _warn_unmatched(request: Request, save: Selector, captured: driver.Captured, made: Trace) -> None:

@@ -1006,6 +1006,12 @@ def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
     run(script)
 
 
+def test_a_misspelt_keyword_is_told_what_it_looks_like() -> None:
+    with pytest.raises(tl.TorchLensError, match="did you mean save=") as caught:
+        tl.trace(nn.ReLU(), torch.ones(2), sav="all")
+    assert caught.value.code == "trace_forward_kwargs_unrouted"
+
+
 def test_an_option_given_as_a_keyword_is_told_where_it_stands() -> None:
     with pytest.raises(tl.TorchLensError) as caught:
         tl.trace(nn.ReLU(), torch.ones(2), raise_on_nan=True, dtype=torch.float16)

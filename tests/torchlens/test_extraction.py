@@ -131,6 +131,14 @@ def test_a_site_that_is_not_one_is_refused(ask: Any, code: str) -> None:
         assert refused.value.fields["reason"] == "site_not_in_trace"
 
 
+@pytest.mark.parametrize(("site", "near"), [("sceond", "second"), (tl.func("rellu"), "relu")])
+def test_a_site_that_is_misspelt_is_told_what_it_looks_like(site: Any, near: str) -> None:
+    for verb in (tl.pluck, tl.extract):
+        with pytest.raises(tl.TorchLensError) as refused:
+            verb(Model(), X, site)
+        assert f"did you mean {near!r}?" in refused.value.remedy
+
+
 def test_every_site_is_there_whatever_it_looks_like() -> None:
     def of(name: str) -> Any:
         return tl.where(lambda op: op.func_name == name)

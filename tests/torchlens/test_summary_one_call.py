@@ -138,6 +138,8 @@ def test_inputs_may_be_made_up_of_their_sizes() -> None:
         ("summary_option_invalid", {"grad_mode": "on"}),
         ("summary_option_invalid", {"input_size": "3"}),
         ("summary_option_invalid", {"input_size": (1, -3)}),
+        ("summary_option_invalid", {"input_size": (10**9, 10**9)}),
+        ("summary_option_invalid", {"input_size": (2**70,)}),
         ("summary_option_invalid", {"show_ops": True}),
         ("summary_option_conflict", {"input_size": (1, 4), "input_args": torch.ones(1, 4)}),
         ("summary_level_invalid", {"level": "graph"}),
@@ -183,3 +185,7 @@ def test_one_that_puts_a_model_back_waits_for_another_that_has_changed_it(verb: 
     second.join()
     assert model.training
     assert model.linear.training
+
+
+def test_inputs_that_are_made_up_for_a_complex_model_are_complex() -> None:
+    assert tl.summary(nn.Linear(3, 2, dtype=torch.complex64), input_size=(1, 3)).totals["ops"] == 1

@@ -21,6 +21,7 @@ from torchlens.errors import SiteAmbiguityError, TorchLensWarning
 from torchlens.options import CaptureOptions
 from torchlens.reading.facade import Trace
 from torchlens.tracing.request import model_of, selector_for
+from torchlens.tracing.requested import what_there_is
 
 __all__ = ["extract", "pluck"]
 
@@ -160,7 +161,7 @@ def _rows(captured: Trace, text: Any, selector: Selector) -> tuple[int, ...]:
         raise unresolvable(
             "site_not_in_trace",
             f"{text} matches no op of this forward",
-            "check the name; tl.trace(model, x).ops.labels and .modules.labels list what there is",
+            what_there_is(selector, captured.tables, "tl.trace(model, x)"),
             site=text,
         )
     return rows

@@ -134,9 +134,15 @@ def unmatched(request: Selector, tables: CaptureTables) -> Iterator[Selector]:
             yield part
 
 
-def what_there_is(request: Selector, tables: CaptureTables) -> str:
-    """The remedy of a request that matched nothing: what it names that the capture has not, and what looks like it."""
+def what_there_is(request: Selector, tables: CaptureTables, of: str = "trace") -> str:
+    """The remedy of a request that matched nothing: what it names that the capture has not, and what looks like it.
+
+    Args:
+        request: What was asked for.
+        tables: What there is.
+        of: How the caller comes to a trace of it.
+    """
     index = Index(tables)
     texts = [part.text for part in unmatched(request, tables) if isinstance(part, Named)]
     absent = dict.fromkeys((*absences(request, index), *(absent_name(text, index) for text in texts)))
-    return "; ".join((*absent, "check the name; trace.ops.labels and trace.modules.labels list what there is"))
+    return "; ".join((*absent, f"check the name; {of}.ops.labels and .modules.labels list what there is"))

@@ -16,7 +16,7 @@ from typing_extensions import Unpack
 
 from torchlens import turns
 from torchlens.api import trace
-from torchlens.errors import ConfigurationError
+from torchlens.errors import ConfigurationError, message_of
 from torchlens.generators import RandomState
 from torchlens.reading.summary import Summary
 from torchlens.reading.summary_options import ONE_CALL, USUAL, SummaryAsked, SummaryLevel, options_of
@@ -60,7 +60,7 @@ def summary(
         level: As for ``trace.summary``.
         input_size: In place of inputs: the shape of one tensor, a list of shapes of positional arguments, or shapes of
             keyword arguments by name. Their values are normal and the same at each call, in the dtype and on the device
-            of the model's first floating parameter, else float32 on the CPU.
+            of the model's first floating or complex parameter, else float32 on the CPU.
         execution_mode: ``"eval"``, ``"train"``, or ``"same"`` for modes as they are, in which modules stay that a plain
             function calls.
         grad_mode: ``"off"``, or ``"same"`` for grad mode as it is.
@@ -123,7 +123,7 @@ def require(name: str, value: object, choices: Sequence[str]) -> None:
 def made_up(size: Any, model: nn.Module | None) -> tuple[list[Tensor] | None, dict[str, Tensor] | None]:
     """Positional and keyword arguments of these shapes."""
     parameters = () if model is None else model.parameters()
-    like = next((one for one in parameters if one.is_floating_point()), None)
+    like = next((one for one in parameters if one.is_floating_point() or one.is_complex()), None)
     dtype, device = (torch.float32, torch.device("cpu")) if like is None else (like.dtype, like.device)
     generator = torch.Generator().manual_seed(SEED)
 
@@ -135,7 +135,16 @@ def made_up(size: Any, model: nn.Module | None) -> tuple[list[Tensor] | None, di
                 remedy="give a shape, such as (1, 3, 224, 224), a list of shapes, or shapes by keyword",
                 argument="input_size",
             )
-        return torch.randn(tuple(shape), generator=generator).to(device, dtype)
+        try:
+            return torch.randn(tuple(shape), generator=generator).to(device, dtype)
+        except (RuntimeError, TypeError, MemoryError) as exc:  # of more elements than there is memory or numbers for
+            why, _, _ = message_of(exc).partition("\n")
+            raise ConfigurationError(
+                code="summary_option_invalid",
+                problem=f"there is no tensor of input_size {tuple(shape)!r} to be had here: {why}",
+                remedy="give smaller sizes, or inputs of your own",
+                argument="input_size",
+            ) from exc
 
     if isinstance(size, Mapping):
         return None, {name: tensor(shape) for name, shape in size.items()}
