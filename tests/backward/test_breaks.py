@@ -166,6 +166,28 @@ def test_what_a_run_made_that_was_recorded_no_more_is_of_the_order_of_its_maker_
     trace.check_metadata_invariants()
 
 
+class RaisingLate(SelfDifferentiating):
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        SelfDifferentiating.backward(ctx, *gradients)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("function", [SelfDifferentiating, RaisingLate])
+def test_what_a_firing_made_is_told_of_it_also_where_it_raised_in_the_end(function: Any) -> None:
+    x = inputs()
+    trace = tl.trace(lambda x: function.apply(x * 2), x)
+    with contextlib.suppress(ZeroDivisionError):
+        torch.autograd.grad(trace.output.sum(), x, create_graph=True)
+    outer, inner = trace.autograd.backward_passes
+    assert (outer.status == "error") == (function is RaisingLate)
+    nodes = trace.autograd.grad_fns
+    own, exponential = (next(node for node in nodes if kind in node.class_name) for kind in (function.__name__, "Exp"))
+    assert (exponential.order, exponential.differentiates, exponential.origin_backward_pass) == (2, own.label, 1)
+    assert (inner.order, inner.origin_backward_pass) == (2, 1)
+    trace.check_metadata_invariants()
+
+
 def test_a_pass_during_which_the_trace_is_disarmed_is_incomplete() -> None:
     model = model_of()
     trace = tl.trace(model, inputs(), capture=KEEP)

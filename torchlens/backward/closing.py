@@ -133,7 +133,8 @@ class Pass:
         events: list[tuple[Event, int | None]] = []
         for node, start in left:
             missing = tape.missing.get(node, ())
-            fired = NodeFired(pass_number=tape.number, node=node, duration_ns=None, missing=missing, sequence=None)
+            made = self._made_until_it_raised(node) if error is not None else None
+            fired = NodeFired(pass_number=tape.number, node=node, duration_ns=None, missing=missing, sequence=made)
             events.append((fired, start))
         closed = PassJournaled(
             pass_number=tape.number,
@@ -146,6 +147,11 @@ class Pass:
             peak_memory=self.memory.peak(),
         )
         self._take(step, [*events, (closed, None)])
+
+    def _made_until_it_raised(self, node: int) -> tuple[int, int] | None:
+        """Numbers of the nodes that were made from when a node began until the engine gave up; None if not noted."""
+        first, behind = (self.tape.sequences or {}).get(node), self.sequences[1]
+        return None if first is None or self.lost is not None or behind < first else (first, behind)
 
     def step(self, step: PassStep) -> None:
         """Take one of the two later steps, if it is time.
