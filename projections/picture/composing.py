@@ -9,7 +9,7 @@ Rule   every item comes to stand in exactly one node: its own, that of the item 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -22,6 +22,12 @@ from projections.picture.texts import counts_text
 
 Crumb: TypeAlias = tuple[tuple[int, int], ...]
 """Of what a place is a copy: pairs of a fold and which copy in it, outermost first."""
+
+Line: TypeAlias = tuple[int, int, EdgeKind, "str | None"]
+"""What is one edge of a picture: the nodes that it joins, its kind and its label."""
+
+MOST_LABELS: Final = 3
+"""Edges of one kind between the same nodes that are drawn apart for what they tell, at most."""
 
 
 @attrs.frozen
@@ -258,7 +264,7 @@ class Composer:
     def made_edges(self, crumbs: Sequence[Crumb]) -> tuple[tuple[Edge, ...], int]:
         """The edges that are drawn, and how many are inside of nodes."""
         scene, tree, node_at = self.scene, self.tree, self.node_at
-        found: dict[tuple[int, int, EdgeKind, str | None], int] = {}
+        found: dict[Line, int] = {}
         inside = 0
         for source, target, kind, label in zip(tree.sources, tree.targets, scene.kinds, scene.labels, strict=True):
             start, end = node_at[source], node_at[target]
@@ -271,7 +277,7 @@ class Composer:
             found[start, end, drawn, label] = found.get((start, end, drawn, label), 0) + 1
         made = [
             Edge(source=start, target=end, kind=kind, label=label, count=count)
-            for (start, end, kind, label), count in found.items()
+            for (start, end, kind, label), count in with_few_labels(found).items()
         ]
         return tuple(made), inside
 
@@ -285,6 +291,21 @@ class Composer:
         for word, number in (*self.scene.left_out.items(), ("edges", inside)):
             counts[word] = counts.get(word, 0) + number
         return tuple(sorted([(word, number) for word, number in counts.items() if number]))
+
+
+def with_few_labels(found: Mapping[Line, int]) -> dict[Line, int]:
+    """Edges, of which those between the same nodes are one where they tell too many different things."""
+    labels: dict[tuple[int, int, EdgeKind], list[str]] = {}
+    for start, end, kind, label in found:
+        if label is not None:
+            labels.setdefault((start, end, kind), []).append(label)
+    made: dict[Line, int] = {}
+    for (start, end, kind, label), count in found.items():
+        told = labels.get((start, end, kind), [])
+        if label is not None and len(told) > MOST_LABELS:
+            label = f"{told[0]}, …"
+        made[start, end, kind, label] = made.get((start, end, kind, label), 0) + count
+    return made
 
 
 def is_next(one: Crumb, other: Crumb) -> bool:

@@ -578,6 +578,15 @@ def test_a_chain_is_folded_with_its_backward_beside_it() -> None:
     made.cleanup()
 
 
+def test_edges_between_the_same_nodes_tell_a_few_passes_and_that_there_are_more() -> None:
+    made = tl.trace(Chain(40), torch.ones(2, 4), save=[])
+    picture = picture_of(made.tables, PictureOptions(rolled=True, most_nodes=6))
+    assert len(picture.edges) < 20
+    assert any(edge.label is not None and edge.label.endswith(", …") for edge in picture.edges)
+    assert sum(edge.count for edge in picture.edges) + dict(picture.hidden).get("edges", 0) == 81
+    made.cleanup()
+
+
 def test_the_work_for_a_large_picture_does_not_grow_faster_than_the_capture() -> None:
     from projections.picture.pictures import scene_of
     from projections.picture.repeats import Repeats
