@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from typing import Any, Final
@@ -65,10 +66,11 @@ def is_freed(tensor: Tensor) -> bool:
 
 
 def exceeds_storage(plain: Tensor) -> bool:
-    if not plain.numel():
+    count = plain.numel()
+    if not count:
         return False
-    end = plain.storage_offset() + reach(plain.shape, plain.stride())
-    return compat.num_stored_bytes(plain) < end * plain.element_size()
+    end = count if plain.is_contiguous() else reach(plain.shape, plain.stride())
+    return compat.num_stored_bytes(plain) < (plain.storage_offset() + end) * plain.element_size()
 
 
 def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -118,7 +120,7 @@ def dense_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | No
 
 def plain_bytes(tensor: Tensor) -> tuple[Any, tuple[int, ...] | None, bool] | None:
     """``dense_bytes`` of a tensor with plain memory."""
-    if overlaps(tensor):
+    if not tensor.is_contiguous() and overlaps(tensor):
         return bytes_of_each(compat.detach(tensor))
     own = True
     if not tensor.is_cpu:
@@ -181,7 +183,7 @@ def contiguous_bytes(tensor: Tensor) -> Any | None:
     """
     if not has_plain_memory(tensor) or exceeds_storage(tensor) or is_mostly_repeats(tensor):
         return None
-    with compat.NoTorchFunction(), compat.past_modes(tensor):
+    with compat.NoTorchFunction(), compat.past_modes(tensor) if compat.num_modes() else contextlib.nullcontext():
         tensor = compat.resolve_conj(compat.resolve_neg(compat.detach(tensor)))
         tensor = compat.contiguous(tensor)
         packed = plain_bytes(tensor)

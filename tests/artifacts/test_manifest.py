@@ -225,8 +225,9 @@ def test_a_format_before_the_floor_is_refused(path: Path) -> None:
     assert "0.1.0" in refused(lambda: load(path), "artifact_version_below_floor").remedy
 
 
-def test_a_later_format_is_refused_where_it_says_so(path: Path) -> None:
-    edit(path, lambda found: found.update(format_version=FORMAT_VERSION + 1, min_reader_version=FORMAT_VERSION + 1))
+@pytest.mark.parametrize("version", [FORMAT_VERSION, FORMAT_VERSION + 1])
+def test_a_later_format_is_refused_where_it_says_so(path: Path, version: int) -> None:
+    edit(path, lambda found: found.update(format_version=version, min_reader_version=FORMAT_VERSION + 1))
     assert "0.1.0" in refused(lambda: load(path), "artifact_version_above_runtime").remedy
 
 

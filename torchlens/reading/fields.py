@@ -49,7 +49,9 @@ class Record:
     def __repr__(self) -> str:
         if self.trace.projector is None:
             return f"<{type(self).__name__} of {self.trace!r}>"
-        return printable(f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>")
+        with over_events():
+            text = f"<{type(self).__name__} {self.read(LABELS[self.table_name])}{self.about()}>"
+        return printable(text)
 
     def about(self) -> str:
         """What the short form says behind the label."""

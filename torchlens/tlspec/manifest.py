@@ -420,10 +420,10 @@ def require_version(found: Mapping[str, Any], path: Path) -> None:
             path=str(path),
             version=version,
         )
-    if version > FORMAT_VERSION and reader > FORMAT_VERSION:
+    if reader > FORMAT_VERSION:
         raise ArtifactError(
             code="artifact_version_above_runtime",
-            problem=f"the artifact {str(path)!r} has format {version}, and this version reads up to {FORMAT_VERSION}",
+            problem=f"the artifact {str(path)!r} needs a reader of format {reader}, and this one has {FORMAT_VERSION}",
             remedy=f"load it with the version of this package that wrote it{whose}, or with a later one",
             path=str(path),
             version=version,
