@@ -7,7 +7,8 @@ Not    its code, and what stands in attributes but tensors that the forward took
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from torch import Tensor, nn
@@ -19,9 +20,6 @@ from torchlens.reading.view import View
 
 __all__ = ["Living", "living", "of_outside"]
 
-TRAINING: Final = 4
-"""Where a module row says whether the module is in training."""
-
 MODULE_FACTS: Final = ("address", "class", "class", "parent", "training", "names", *("hooks",) * 3)
 STATE_FACTS: Final = ("address", "shape", "dtype", "device", "requires_grad", "size", "names")
 """What the places of a module row, and of a row of a parameter or buffer, tell; see ``ModelDescribed``."""
@@ -30,9 +28,35 @@ STATE_FACTS: Final = ("address", "shape", "dtype", "device", "requires_grad", "s
 class Living(NamedTuple):
     """What a model has now."""
 
-    parameters: dict[int, Tensor | None]  # by number
-    buffers: dict[int, Tensor | None]
+    parameters: Sequence[Tensor | None]  # by number
+    buffers: Sequence[Tensor | None]
     differences: tuple[Divergence, ...]
+
+
+class Described(NamedTuple):
+    """A model in rows, as ``ModelDescribed`` has them."""
+
+    modules: tuple[tuple[Any, ...], ...]
+    parameters: tuple[tuple[Any, ...], ...]
+    buffers: tuple[tuple[Any, ...], ...]
+
+
+_recorded: Final[weakref.WeakKeyDictionary[View, Described]] = weakref.WeakKeyDictionary()
+
+
+def recorded(view: View) -> Described:
+    """The model as the capture began with it."""
+    known = _recorded.get(view)
+    if known is None:
+        words = view.tables.forward.words
+        known = _recorded[view] = Described(
+            tuple(
+                ("" if row.address == ROOT else row.address, *row[1:-1]) for row in words.modules if row.is_registered
+            ),
+            tuple(row[: len(STATE_FACTS)] for row in words.parameters[: words.registered]),
+            tuple(row[: len(STATE_FACTS)] for row in words.buffers),
+        )
+    return known
 
 
 def living(view: View) -> Living | None:
@@ -43,61 +67,71 @@ def living(view: View) -> Living | None:
     handles = view.handles
     if handles is None:
         return None
-    words = view.tables.forward.words
-    held = {number: handles.parameter(number) for number in range(words.registered)}
-    buffers = {number: handles.buffer(number) for number in range(len(words.buffers))}
-    root = handles.module(0)
-    differences = list(of_training(view))
+    then, root = recorded(view), handles.module(0)
+    training = of_training(view, 0 if root is None else len(then.modules))
     if root is not None:
-        aliases = words.modules[0].aliases
+        aliases = then.modules[0][MODULE_FACTS.index("names")]
         described = describe(root, also_called=aliases[0] if aliases else None)
-        now: Any = described.event
-        named = {
-            kind: {name: tensor for row, tensor in zip(rows, tensors, strict=True) for name in (row[0], *row[6])}
-            for kind, rows, tensors in (
-                ("parameter", now.parameters, described.parameters),
-                ("buffer", now.buffers, described.buffers),
-            )
-        }
-        for number, row in enumerate(words.parameters[: words.registered]):
-            held[number] = named["parameter"].get(row.address, held[number])
-        for number, row in enumerate(words.buffers):
-            buffers[number] = named["buffer"].get(row.address, buffers[number])
-        modules = [row[:-1] for row in words.modules if row.is_registered]
-        parameters = [row[:7] for row in words.parameters[: words.registered]]
-        differences += (
-            Divergence("model_differs", problem, None, None)
-            for problem in (
-                *differing("module", MODULE_FACTS, modules, [(row[0] or ROOT, *row[1:]) for row in now.modules]),
-                *differing("parameter", STATE_FACTS, parameters, now.parameters),
-                *differing("buffer", STATE_FACTS, [row[:7] for row in words.buffers], now.buffers),
-            )
+        event: Any = described.event
+        now = Described(event.modules, event.parameters, event.buffers)
+        if now == then:  # in the same order, then
+            return Living(described.parameters, described.buffers, tuple(training))
+        found = (
+            *of_training(view, 0),
+            *(Divergence("model_differs", problem, None, None) for problem in differences(then, now)),
         )
-    return Living(held, buffers, tuple(differences))
+        return Living(
+            in_order(then.parameters, now.parameters, described.parameters, handles.parameter),
+            in_order(then.buffers, now.buffers, described.buffers, handles.buffer),
+            found,
+        )
+    return Living(
+        [handles.parameter(number) for number in range(len(then.parameters))],
+        [handles.buffer(number) for number in range(len(then.buffers))],
+        tuple(training),
+    )
 
 
-def differing(kind: str, facts: tuple[str, ...], then: list[Any], now: Any) -> Iterator[str]:
+def in_order(
+    then: Any, now: Any, tensors: list[Tensor], otherwise: Callable[[int], Tensor | None]
+) -> list[Tensor | None]:
+    """What stands under each address of before; the tensor that stood there, if it lives, where nothing does."""
+    named = {
+        name: tensor
+        for row, tensor in zip(now, tensors, strict=True)
+        for name in (row[0], *row[STATE_FACTS.index("names")])
+    }
+    return [named.get(row[0], otherwise(number)) for number, row in enumerate(then)]
+
+
+def differences(then: Described, now: Described) -> Iterator[str]:
+    yield from differing("module", MODULE_FACTS, then.modules, now.modules)
+    yield from differing("parameter", STATE_FACTS, then.parameters, now.parameters)
+    yield from differing("buffer", STATE_FACTS, then.buffers, now.buffers)
+
+
+def differing(kind: str, facts: tuple[str, ...], then: Any, now: Any) -> Iterator[str]:
     """In which row of a description a model is another one than it was; the first alone."""
     before, after = ({row[0]: tuple(row) for row in rows} for rows in (then, now))
     for address in (*before, *(address for address in after if address not in before)):
-        name = "the model" if kind == "module" and address == ROOT else f"{kind} {address!r}"
+        name = "the model" if not address else f"{kind} {address!r}"
         if address not in after:
             yield f"the model has no {name} any more"
             return
         if address not in before:
             yield f"the model has {name}, and had none"
             return
-        for place, (fact, was, found) in enumerate(zip(facts, before[address], after[address], strict=True)):
-            if was != found and not (kind == "module" and place == TRAINING):
+        for fact, was, found in zip(facts, before[address], after[address], strict=True):
+            if was != found and fact != "training":
                 yield f"{name} has {fact} {found}, and had {was}"
                 return
 
 
-def of_training(view: View) -> Iterator[Divergence]:
-    """Modules that were put into training or evaluation since."""
+def of_training(view: View, first: int) -> Iterator[Divergence]:
+    """Modules that were put into training or evaluation since, from a number on."""
     handles = view.handles
     assert handles is not None  # asked before
-    for number, row in enumerate(view.tables.forward.words.modules):
+    for number, row in enumerate(view.tables.forward.words.modules[first:], first):
         module: nn.Module | None = handles.module(number)
         if module is not None and module.training is not row.training:
             name = "the model" if row.address == ROOT else row.address

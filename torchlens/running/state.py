@@ -52,7 +52,7 @@ def sources_beside(view: View, model: Living | None) -> tuple[StateSource, ...]:
     if view.given_state is not None:
         found.append("user_state_dict")
     if model is not None:
-        if all(one is not None for one in (*model.parameters.values(), *model.buffers.values())):
+        if all(one is not None for one in (*model.parameters, *model.buffers)):
             found.append("live_model_state")
     elif embedded(view) is not None:
         found.append("embedded_capture_state")
