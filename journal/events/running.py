@@ -62,3 +62,5 @@ class ForwardWitnessed(Event):
         str, ...
     ]  # import paths of what other threads took something by, out of the forward's tensors
     modes: tuple[str, ...]  # classes of the function and dispatch modes of others that calls were made in
+    settings: tuple[tuple[str, str], ...]  # around the forward, where not torch's own: "default_dtype"
+    shared: tuple[tuple[int, ...], ...]  # buffers, and -1 - n for parameter n, that lie in one memory

@@ -142,6 +142,8 @@ class Witnessed(NamedTuple):
     layouts: dict[int, tuple[int, ...]]  # strides by parameter
     taken_elsewhere: tuple[str, ...]  # import paths of what other threads took something by
     modes: tuple[str, ...]  # classes of modes of others
+    settings: dict[str, str]  # around the forward
+    shared: tuple[tuple[int, ...], ...]  # buffers, and -1 - n for parameter n, in one memory
 
 
 @attrs.frozen
@@ -230,7 +232,8 @@ def program_of(source: Source, head: int | None = None) -> Program:
 
 
 def witnessed_of(row: Row) -> Witnessed:
-    inputs, outputs, containers, parameters, buffers, generators, layouts, elsewhere, modes = row[2:]
+    inputs, outputs, containers, parameters, buffers, generators, layouts, elsewhere, modes, *around = row[2:]
+    settings, shared = around
     return Witnessed(
         dict(inputs),
         dict(outputs),
@@ -241,6 +244,8 @@ def witnessed_of(row: Row) -> Witnessed:
         {number: tuple(strides) for number, strides in layouts},
         tuple(elsewhere),
         tuple(modes),
+        dict(settings),
+        tuple(tuple(numbers) for numbers in shared),
     )
 
 

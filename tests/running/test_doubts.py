@@ -287,6 +287,67 @@ def test_another_mode_around_a_run_leaves_it_unverified() -> None:
     assert trace.run(inputs=ONES).report.numeric_attestation == "attested"
 
 
+def test_another_default_or_another_dtype_of_autocast_leaves_a_run_unverified() -> None:
+    trace = tl.trace(lambda x: x + torch.zeros(2), ONES, capture=REPLAYABLE)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = tl.trace(lambda x: x @ x, ONES, capture=REPLAYABLE)
+        assert cast.run(inputs=ONES).report.numeric_attestation == "attested"
+    found = []
+    with torch.autocast("cpu", torch.float16):
+        found.append(cast.run(inputs=ONES).report)
+    with torch.device("meta"):
+        found.append(trace.run(inputs=ONES).report)
+    torch.set_default_dtype(torch.float64)
+    try:
+        found.append(trace.run(inputs=ONES).report)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for report in found:
+        assert (report.path_faithfulness, report.numeric_attestation) == ("unverifiable", "not_applicable")
+        assert report.divergence is not None
+        assert report.divergence.code == "ambient_mode_differs"
+    assert trace.run(inputs=ONES).report.numeric_attestation == "attested"
+
+
+SIX = torch.ones(6)
+
+
+@pytest.mark.parametrize(
+    ("captured_on", "run_on", "is_same"),
+    [
+        ([SIX[:3], SIX[:3]], [SIX[:3], SIX[:3]], True),
+        ([SIX[:3], SIX[1:4]], [SIX[1:4], SIX[2:5]], True),
+        ([SIX[:3], SIX[:3]], [torch.ones(3), torch.ones(3)], False),
+        ([SIX[:3], SIX[:3]], [SIX[:3], SIX[1:4]], False),
+        ([torch.ones(3), torch.ones(3)], [SIX[:3], SIX[1:4]], False),
+        ([torch.ones(3), torch.ones(3)], [SIX[:3], SIX[3:]], False),  # another untyped_storage() each
+    ],
+)
+def test_inputs_that_share_memory_otherwise_are_not_verified(
+    captured_on: list[Tensor], run_on: list[Tensor], is_same: bool
+) -> None:
+    trace = tl.trace(lambda a, b: a.add_(1) + b, captured_on, capture=REPLAYABLE)
+    report = trace.run(inputs=run_on).report
+    assert report.path_faithfulness == ("verified" if is_same else "unverifiable")
+    assert report.numeric_attestation == ("attested" if is_same else "not_applicable")
+    assert is_same or (report.divergence is not None and report.divergence.code == "input_form_differs")
+
+
+class Config:
+    scale = 2.0
+
+
+@pytest.mark.parametrize("extra", [Config(), lambda x: x, np.ones(3), b"abc", [0] * 5000])
+def test_an_argument_that_a_capture_keeps_in_part_alone_is_not_verified(extra: Any) -> None:
+    trace = tl.trace(lambda x, extra: x * 2, [ONES, extra], capture=REPLAYABLE)
+    report = trace.run(inputs=[ONES, extra]).report
+    assert report.path_faithfulness == "unverifiable"
+    assert report.divergence is not None
+    assert report.divergence.code == "input_not_compared"
+    plain = tl.trace(lambda x, extra: x * 2, [ONES, torch.relu], capture=REPLAYABLE)
+    assert plain.run(inputs=[ONES, torch.relu]).report.path_faithfulness == "verified"
+
+
 def test_a_live_model_that_was_put_into_evaluation_leaves_a_run_unverified() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
     trace = tl.trace(model, ONES, capture=REPLAYABLE)

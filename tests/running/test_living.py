@@ -183,3 +183,12 @@ def test_a_write_to_a_buffer_is_seen_in_a_parameter_on_the_same_memory() -> None
     result = trace.run(inputs=X)
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
     assert torch.equal(result.output, net(X))
+
+
+def test_a_state_in_which_shared_memory_lies_apart_is_not_verified() -> None:
+    trace = tl.trace(Overlapping(), X, capture=REPLAYABLE)
+    trace.load_state_dict({name: tensor.clone() for name, tensor in Overlapping().state_dict().items()})
+    report = trace.run(inputs=X).report
+    assert report.path_faithfulness == "unverifiable"
+    assert report.divergence is not None
+    assert report.divergence.code == "state_form_differs"

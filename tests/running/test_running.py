@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,20 @@ def test_draws_are_fresh_seeded_or_recorded() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(trace.run(inputs=x, draws="recorded").output, trace.output)
     assert captured(nn.ReLU(), x).run(inputs=x).report.draws is None
+
+
+def test_seeded_runs_in_several_threads_draw_as_each_does_alone() -> None:
+    trace = captured(nn.Sequential(*(nn.Dropout(0.5) for _ in range(20))), torch.ones(64))
+    wanted = [trace.run(inputs=torch.ones(64), seed=seed, fast=True).output for seed in range(4)]
+    state = torch.get_rng_state()
+
+    def runs(seed: int) -> bool:
+        found = [trace.run(inputs=torch.ones(64), seed=seed, fast=True).output for _ in range(10)]
+        return all(torch.equal(one, wanted[seed]) for one in found)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(runs, range(4)))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 # -- witnesses
@@ -387,12 +402,20 @@ def test_a_state_dict_is_taken_strictly(net: tuple[Net, tl.Trace]) -> None:
     assert code(**{"first.bias": torch.ones(5)}) == "state_shape_mismatch"
     assert code(**{"first.bias": torch.ones(4).double()}) == "state_dtype_mismatch"
     assert refusal(lambda: trace.load_state_dict([1]), StateBindingError) == "state_dict_type_invalid"  # type: ignore[arg-type]  # the point
+    assert code(**{"first.bias": np.ones(4, np.float32)}) == "state_dict_type_invalid"
     other = Net()
     x = torch.randn(3, 4)
-    trace.load_state_dict(other.state_dict())
+    given = other.state_dict()
+    trace.load_state_dict(given)
     result = trace.run(inputs=x)
     assert result.report.state_source == "user_state_dict"
-    assert_same(result.output, other(x))
+    wanted = other(x)
+    assert_same(result.output, wanted)
+    for tensor in given.values():
+        tensor.zero_()
+    assert_same(trace.run(inputs=x).output, wanted)
+    trace.load_state_dict(other.state_dict(keep_vars=True))
+    assert torch.autograd.grad(trace.run(inputs=x).output["y"].sum(), [other.first.weight])[0].shape == (4, 4)
     trace.load_state_dict(None)
     assert trace.run(inputs=x).report.state_source == "live_model_state"
 

@@ -25,6 +25,7 @@ from projections.selecting.selector import CallKey, call_key
 from projections.structure.labels import layer_type
 from torchlens import compat
 from torchlens.capture.functions import Function
+from torchlens.tensors import DTYPE_WORD
 
 __all__ = ["TOLD", "Facts", "FactsOfCapture"]
 
@@ -340,6 +341,21 @@ class FactsOfCapture:
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """Its shape; () where it has no one shape, as a nested tensor, or none yet, as a lazy module's buffer."""
     return () if tensor.is_nested or compat.is_uninitialized(tensor) else tuple(int(size) for size in tensor.shape)
+
+
+def settings_around() -> tuple[tuple[str, str], ...]:
+    """Default dtype and device and autocast's dtypes, where they are not torch's own: a run puts them as they were."""
+    told: list[tuple[str, str]] = []
+    if torch.get_default_dtype() is not torch.float32:
+        told.append(("default_dtype", DTYPE_WORD[torch.get_default_dtype()]))
+    if torch.get_default_device().type != "cpu":
+        told.append(("default_device", str(torch.get_default_device())))
+    told += [
+        (f"autocast:{device}", DTYPE_WORD[torch.get_autocast_dtype(device)])
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    ]
+    return tuple(told)
 
 
 def modes_around() -> int:

@@ -30,6 +30,7 @@ from journal.events.template import LIST, LONG, TUPLE
 from projections.columnar.arguments import is_whole
 from torchlens import compat, generators
 from torchlens.capture.callsite import OWN_CODE
+from torchlens.capture.facts import settings_around
 from torchlens.capture.functions import BUILTINS, Function, generator_of
 from torchlens.capture.outside import Outside
 from torchlens.capture.recorder import SHARES_OUTSIDE, Recorder
@@ -104,6 +105,8 @@ class ReplayableRecorder(Recorder):
         self._given: list[Told] = []
         self._parameters: tuple[Told, ...] = ()
         self._buffers: list[Told] = []
+        self._shared: tuple[tuple[int, ...], ...] = ()
+        self._settings: tuple[tuple[str, str], ...] = ()
         self._asked: dict[str, Function] = {}
         self._taken_elsewhere: dict[str, None] = {}  # import paths of what other threads took something with
         self._modes: dict[str, None] = {}  # classes of the modes of others that calls were made in
@@ -127,6 +130,8 @@ class ReplayableRecorder(Recorder):
     def watching(self) -> AbstractContextManager[Any]:
         with self.working():
             self._parameters = tuple([(number, digest_of(one)) for number, one in enumerate(self._params)])
+            self._shared = _sharing([(-1 - number, one) for number, one in enumerate(self._params)], self._buffer_by_id)
+            self._settings = settings_around()
         stack = contextlib.ExitStack()
         stack.enter_context(super().watching())
         stack.enter_context(self._listening_to_takers())
@@ -431,6 +436,8 @@ class ReplayableRecorder(Recorder):
                 ),
                 taken_elsewhere=tuple(self._taken_elsewhere),
                 modes=tuple(self._modes),
+                settings=self._settings,
+                shared=self._shared,
             )
         )
         self._result = None
@@ -493,6 +500,18 @@ class ReplayableRecorder(Recorder):
     def _state_of(self, generator: torch.Generator) -> bytes:
         with self.working():
             return generators.state_of(generator)
+
+
+def _sharing(
+    parameters: list[tuple[int, Tensor]], buffers: dict[int, tuple[int, Tensor]]
+) -> tuple[tuple[int, ...], ...]:
+    """Numbers of tensors that lie in one memory, by memory."""
+    found: dict[int, list[int]] = {}
+    for number, tensor in (*parameters, *buffers.values()):
+        memory = compat.storage_or_none(tensor)
+        if memory is not None:
+            found.setdefault(memory, []).append(number)
+    return tuple(tuple(numbers) for numbers in found.values() if len(numbers) > 1)
 
 
 def _drawn_from(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

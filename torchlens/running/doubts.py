@@ -8,14 +8,17 @@ Not    what a run is refused for (``contract``), or what Python took out of tens
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Final
 
 from torch import Tensor, nn
 
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
-from projections.structure.program import Asked, Given, Program
+from journal.events import template as tag
+from projections.columnar.arguments import tagged, text_of
+from projections.structure.program import Asked, BufferSet, Given, Program
 from torchlens import compat
 from torchlens.capture.copied import MARK
-from torchlens.capture.facts import modes_around
+from torchlens.capture.facts import modes_around, settings_around
 from torchlens.capture.taking import FACTS, LENDING, fact_of
 from torchlens.capture.template import path_of
 from torchlens.reading.run_result import Divergence
@@ -23,7 +26,7 @@ from torchlens.reading.view import View
 from torchlens.running.contract import Bound
 from torchlens.running.living import of_outside
 from torchlens.running.state import State
-from torchlens.tensors import STRIDED
+from torchlens.tensors import DTYPE_BY_WORD, STRIDED
 
 __all__ = ["doubts"]
 
@@ -42,6 +45,8 @@ def doubts(view: View, program: Program, given: Bound, state: State, *, is_fresh
     """
     return [
         *of_inputs(program, given),
+        *of_sharing(program, given),
+        *of_objects(program),
         *of_modes(program),
         *(() if state.living is None else (*state.living.differences, *of_outside(view))),
         *of_state(view, program, state),
@@ -104,6 +109,67 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def of_sharing(program: Program, given: Bound) -> Iterator[Divergence]:
+    """Inputs that lie in one memory with others than they did, or otherwise: what is written to one is seen in both."""
+    steps = [step for step in program.steps if isinstance(step, Given)]
+    before = neighbours([(step.value, step.like.storage, step.like.offset * size_of(step)) for step in steps])
+    tensors = [given.originals[step.value] for step in steps]
+    now = neighbours(
+        [
+            (step.value, memory, 0 if memory is None else int(tensor.storage_offset()) * size_of(step))
+            for step, tensor, memory in zip(steps, tensors, map(compat.storage_or_none, tensors), strict=True)
+        ]
+    )
+    for step in steps:
+        if before[step.value] != now[step.value]:
+            name = ".".join(map(str, step.path)) or "the input"
+            counts = len(now[step.value]), len(before[step.value])
+            problem = f"{name} shares memory with {counts[0]} other inputs, and did with {counts[1]}"
+            problem += ", otherwise placed" if counts[0] == counts[1] else ""
+            yield Divergence("input_form_differs", problem, step.at, None)
+
+
+def size_of(step: Given) -> int:
+    """Bytes of an element."""
+    return DTYPE_BY_WORD[step.like.dtype].itemsize
+
+
+def neighbours(tensors: list[tuple[int, int | None, int]]) -> dict[int, set[tuple[int, int]]]:
+    """For each of several tensors, of which value, memory and first byte are told, the others in its memory: value, and
+    bytes from its first one to theirs."""
+    by_memory: dict[int | None, list[tuple[int, int]]] = {}
+    for value, memory, first in tensors:
+        by_memory.setdefault(memory, []).append((value, first))
+    return {
+        value: {(other, at - first) for other, at in by_memory[memory] if memory is not None and other != value}
+        for value, memory, first in tensors
+    }
+
+
+def of_objects(program: Program) -> Iterator[Divergence]:
+    """Arguments of which a capture keeps no more than class, name or length, so that any other passes for them."""
+    assert program.started is not None  # preflight would have refused
+    args, kwargs, _, _ = program.started
+    waiting: list[Any] = [*args, *kwargs]
+    while waiting:
+        template = waiting.pop(0)
+        parts = tagged(template) or ()
+        if parts and (parts[0] in CUT or (parts[0] == tag.OPAQUE and not parts[2]) or is_nameless(parts)):
+            problem = f"an argument is told as {text_of(template)[:80]} alone, and cannot be compared"
+            yield Divergence("input_not_compared", problem, None, None)
+            return
+        waiting += parts[1:] if parts and parts[0] not in (tag.OPAQUE, tag.CALLABLE) else ()
+
+
+CUT: Final = frozenset((tag.LONG, tag.LONG_TEXT, tag.DEEP, tag.BYTES))
+"""Tags of what is cut short."""
+
+
+def is_nameless(parts: tuple[Any, ...]) -> bool:
+    """Whether a function has a name that others have too, as that of a lambda or a closure."""
+    return parts[0] == tag.CALLABLE and ("<" in parts[1] or parts[1].startswith("functools.partial("))
+
+
 def lies_elsewhere(tensor: Tensor, copy: Tensor) -> bool:
     """Whether a tensor lies otherwise in its memory than the copy that a run is given."""
     if compat.storage_or_none(tensor) is None or compat.storage_or_none(copy) is None:
@@ -115,9 +181,16 @@ def lies_elsewhere(tensor: Tensor, copy: Tensor) -> bool:
 def of_modes(program: Program) -> Iterator[Divergence]:
     assert program.started is not None  # preflight would have refused
     then, now = program.started[3], modes_around()
+    assert program.witnessed is not None
     for bit, name in MODES:
         if (then ^ now) & bit:
             problem = f"{name} mode is {'on' if now & bit else 'off'} around the run, and was not around the capture"
+            yield Divergence("ambient_mode_differs", problem, None, None)
+    before, found = program.witnessed.settings, dict(settings_around())
+    for name in (*before, *(name for name in found if name not in before)):
+        if before.get(name) != found.get(name):
+            is_now, was = (told.get(name, "torch's own") for told in (found, before))
+            problem = f"{name} is {is_now} around the run, and was {was} around the capture"
             yield Divergence("ambient_mode_differs", problem, None, None)
 
 
@@ -132,6 +205,23 @@ def of_state(view: View, program: Program, state: State) -> Iterator[Divergence]
             yield Divergence("state_form_differs", problem, None, None)
         elif tensor.layout is STRIDED and strides_of(tensor) != layouts.get(number):
             yield Divergence("state_form_differs", f"{row.address} has other strides than it had", None, None)
+    yield from of_shared_state(view, program, state)
+
+
+def of_shared_state(view: View, program: Program, state: State) -> Iterator[Divergence]:
+    """Parameters and buffers that lay in one memory, which the forward writes, and lie apart in this state."""
+    words = view.tables.forward.words
+    assert program.witnessed is not None  # preflight would have refused
+    held = {-1 - number: tensor for number, tensor in state.parameters.items()} | state.buffers
+    writing = {-1 - number for number in program.written}
+    writing |= {step.buffer for step in program.steps if isinstance(step, BufferSet) and step.how != "reassign"}
+    for group in program.witnessed.shared:
+        members = [number for number in group if number in held]
+        if not writing.isdisjoint(members) and len({compat.storage_or_none(held[number]) for number in members}) > 1:
+            rows = [words.buffers[number] if number >= 0 else words.parameters[-1 - number] for number in members]
+            names = " and ".join(row.address for row in rows)
+            problem = f"{names} lay in one memory, which the forward writes, and lie apart now"
+            yield Divergence("state_form_differs", problem, None, None)
 
 
 def strides_of(tensor: Tensor) -> tuple[int, ...] | None:

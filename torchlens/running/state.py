@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,7 +27,9 @@ from torchlens.running.living import Living, living
 from torchlens.running.obstacles import program_for
 from torchlens.tensors import DTYPE_BY_WORD, DTYPE_WORD
 
-__all__ = ["State", "bound_state", "sources_of", "state_of"]
+__all__ = ["State", "bound_state", "embedded", "sources_of", "state_of"]
+
+Key = TypeVar("Key")
 
 SPREAD = 0.02
 """Standard deviation of random parameters: as small as is usual, so that what passes many layers stays finite."""
@@ -180,7 +182,7 @@ def parameter_of(program: Program, number: int, row: Row, found: Tensor | None) 
     return made.requires_grad_(row.requires_grad)
 
 
-def unaliased(tensors: dict[int, Tensor]) -> dict[int, Tensor]:
+def unaliased(tensors: dict[Key, Tensor]) -> dict[Key, Tensor]:
     """Copies, cut from the graph; what shares memory shares it in the copies."""
     if not tensors:
         return {}
@@ -199,7 +201,9 @@ def random_tensor(row: Row, generator: torch.Generator, *, is_buffer: bool) -> T
 
 
 def bound_state(view: View, state_dict: Any) -> dict[str, Tensor]:
-    """A state dict whose keys and tensors are those of the model that was captured.
+    """A state dict whose keys and tensors are those of the model that was captured, copied.
+
+    Parameters are taken as they are, so that gradients reach them.
 
     Raises:
         StateBindingError: ``state_dict_type_invalid``, ``state_missing_key``, ``state_unexpected_key``,
@@ -239,7 +243,13 @@ def bound_state(view: View, state_dict: Any) -> dict[str, Tensor]:
     for name, tensor in state_dict.items():
         if name in names:
             require_form(name, names[name], tensor)
-    return {name: tensor for name, tensor in state_dict.items() if name in names}
+    taken = {name: tensor for name, tensor in state_dict.items() if name in names}
+    return taken | unaliased({name: tensor for name, tensor in taken.items() if not is_of_graph(tensor)})
+
+
+def is_of_graph(tensor: Tensor) -> bool:
+    """Whether gradients may be wanted of a tensor that was given, as with ``state_dict(keep_vars=True)``."""
+    return isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad
 
 
 def missing_key(name: str) -> StateBindingError:
@@ -252,8 +262,15 @@ def missing_key(name: str) -> StateBindingError:
 
 
 def require_form(name: str, row: Row, tensor: Any) -> None:
-    shape = tuple(tensor.shape) if isinstance(tensor, Tensor) else None
-    dtype = DTYPE_WORD[tensor.dtype] if isinstance(tensor, Tensor) else type(tensor).__name__
+    if not isinstance(tensor, Tensor):
+        raise StateBindingError(
+            code="state_dict_type_invalid",
+            problem=f"{name!r} is given as {type(tensor).__name__}, which is no tensor",
+            remedy="give what model.state_dict() gives; of an array make a tensor: torch.from_numpy(array)",
+            key=name,
+            received_type=type(tensor).__name__,
+        )
+    shape, dtype = tuple(tensor.shape), DTYPE_WORD[tensor.dtype]
     if shape != row.shape:
         raise other_form("state_shape_mismatch", name, "shape", row.shape, shape)
     if dtype != row.dtype:

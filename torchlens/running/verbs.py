@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
 import weakref
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, get_args
 
 import torch
@@ -34,7 +37,7 @@ from torchlens.running.doubts import doubts
 from torchlens.running.executing import Call, Execution, Heard, calls_of
 from torchlens.running.obstacles import found_in, program_for, refusal
 from torchlens.running.retelling import Retelling
-from torchlens.running.state import State, bound_state, sources_of, state_of
+from torchlens.running.state import State, bound_state, embedded, sources_of, state_of
 from torchlens.tensors import digest_of
 
 __all__ = ["load_state_dict", "readiness", "require_runnable", "run"]
@@ -46,6 +49,7 @@ class Prepared(NamedTuple):
     head: int
     program: Program
     calls: dict[int, Call]
+    draws: bool
     diagnostics: list[Diagnostic]
 
 
@@ -61,7 +65,9 @@ def prepared(view: View) -> Prepared:
             program = program_for(view)
             diagnostics = found_in(view, program)
             calls = {} if diagnostics else calls_of(program)
-            known = _prepared[view] = Prepared(tables.head, program, calls, diagnostics)
+            known = _prepared[view] = Prepared(
+                tables.head, program, calls, any(call.draws for call in calls.values()), diagnostics
+            )
     return known
 
 
@@ -150,7 +156,7 @@ def run(
         given = bound(program, args, kwargs)
         told = None if fast else Retelling(view, seed, recorded=draws == "recorded")
         try:
-            with seeded(seed):
+            with in_turn(view, seed, draws=ready.draws), seeded(seed):
                 state = state_of(view, program, generator(seed))
                 found = doubts(view, program, given, state, is_fresh=draws == "fresh")
                 execution = Execution(
@@ -180,6 +186,25 @@ def run(
             if told is not None:
                 told.close_unless_read()
     return RunResult(output, trace, report, written)
+
+
+_drawing = threading.RLock()
+
+
+def in_turn(view: View, seed: int | None, *, draws: bool) -> AbstractContextManager[object]:
+    """Have other threads wait where a run draws random numbers or sets generators, which are the process's."""
+    if draws or seed is not None or (view.handles is None and view.given_state is None and embedded(view) is None):
+        return _drawing
+    return nullcontext()
+
+
+def leave_child() -> None:
+    """In a forked child: the lock may have been held by a thread that is not here."""
+    global _drawing
+    _drawing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=leave_child)
 
 
 def require_seed(seed: Any) -> None:

@@ -86,7 +86,8 @@ class RunVerbs(Collections):
     def load_state_dict(self, state_dict: Mapping[str, Any] | None) -> None:
         """Give ``run`` its parameters and buffers, as ``model.state_dict()`` gives them; None takes them back.
 
-        The tensors are not copied, and not written.
+        Tensors are copied. Parameters, as ``state_dict(keep_vars=True)`` gives them, and other tensors that require
+        gradients are used as they are, so that those of a result reach them, and are not written.
 
         Raises:
             StateBindingError: ``state_missing_key``, ``state_unexpected_key``, ``state_shape_mismatch``,

@@ -168,6 +168,9 @@ class ForwardOrder:
                     self.have("parameter", number)
                 for number, _ in buffers:
                     self.have("buffer", number)
+                for numbers in event.shared:
+                    for number in numbers:
+                        self.have(*(("buffer", number) if number >= 0 else ("parameter", -1 - number)))
             case _:
                 pass
 

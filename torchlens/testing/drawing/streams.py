@@ -366,6 +366,8 @@ class Building:
                 layouts=tuple((number, (1, 2)) for number in range(self.num_parameters)),
                 taken_elsewhere=("torch.Tensor.item",) if self.chance() else (),
                 modes=("models.Doubling",) if self.chance() else (),
+                settings=(("default_dtype", "float32"),) if self.chance() else (),
+                shared=(tuple(-1 - number for number in range(self.num_parameters)),) if self.num_parameters else (),
             )
         )
 
