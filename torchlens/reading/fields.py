@@ -76,7 +76,7 @@ def public_names(kind: type) -> list[str]:
 INSIDE: Final = frozenset(
     (
         *("about", "first_place", "live", "nth", "only_output", "read", "row", "table_name"),
-        *("as_captured", "embedded", "quiet_grad", "told"),
+        *("as_captured", "changed", "embedded", "quiet_grad", "told"),
     )
 )
 """Names of records that are for other parts of the package, and in no ``dir``."""
