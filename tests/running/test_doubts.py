@@ -337,7 +337,7 @@ class Config:
     scale = 2.0
 
 
-@pytest.mark.parametrize("extra", [Config(), lambda x: x, np.ones(3), b"abc", [0] * 5000])
+@pytest.mark.parametrize("extra", [Config(), lambda x: x, np.ones(3), np.longdouble(1), b"abc", [0] * 5000])
 def test_an_argument_that_a_capture_keeps_in_part_alone_is_not_verified(extra: Any) -> None:
     trace = tl.trace(lambda x, extra: x * 2, [ONES, extra], capture=REPLAYABLE)
     report = trace.run(inputs=[ONES, extra]).report

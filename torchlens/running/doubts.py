@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from journal.events import MODE_AUTOCAST, MODE_GRAD, MODE_INFERENCE
 from journal.events import template as tag
-from projections.columnar.arguments import tagged, text_of
+from projections.columnar.arguments import is_whole, tagged, text_of
 from projections.structure.program import Asked, BufferSet, Given, Program
 from torchlens import compat
 from torchlens.capture.copied import MARK
@@ -154,7 +154,7 @@ def of_objects(program: Program) -> Iterator[Divergence]:
     while waiting:
         template = waiting.pop(0)
         parts = tagged(template) or ()
-        if parts and (parts[0] in CUT or (parts[0] == tag.OPAQUE and not parts[2]) or is_nameless(parts)):
+        if parts and (parts[0] in CUT or (parts[0] == tag.OPAQUE and not is_whole(parts)) or is_nameless(parts)):
             problem = f"an argument is told as {text_of(template)[:80]} alone, and cannot be compared"
             yield Divergence("input_not_compared", problem, None, None)
             return
