@@ -66,10 +66,11 @@ def main() -> int:
     end = time.monotonic() + chosen.seconds
     failures = rounds = 0
     with tempfile.TemporaryDirectory() as folder:
-        streams, round_of = sound_streams(), one
         if chosen.artifacts:
             streams = [(base, forging.rows_of(base)) for base in forging.bases(Path(folder))]
             round_of = one_artifact
+        else:
+            streams, round_of = sound_streams(), one
         for seed in range(first, first + min(chosen.rounds, 1 << 40)):
             begun = time.monotonic()
             if begun >= end:
