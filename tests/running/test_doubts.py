@@ -250,6 +250,25 @@ def test_a_caught_exception_of_code_that_cannot_be_called_leaves_a_run_unverifie
     assert report.divergence.code == "outcome_not_asked"
 
 
+def test_an_exception_that_a_mode_brought_about_is_asked_for_in_that_mode() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(2, 2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.inference_mode():
+                y = torch.tanh(x)
+            try:
+                return y @ self.w
+            except RuntimeError:  # it cannot be saved for the backward
+                return x - 1
+
+    model = Model()
+    trace = tl.trace(model, ONES, capture=REPLAYABLE)
+    assert trace.run(inputs=MINUS).report.path_faithfulness == "verified"
+
+
 def test_what_a_tensor_says_of_itself_is_asked_again() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:

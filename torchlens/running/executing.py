@@ -176,6 +176,7 @@ class Execution:
         self.draws: Final[Draws] = draws
         self.strict: Final = strict
         self.heard: Final = heard
+        self.modes: Modes | None = None
         self.num_checks = 0
         self.has_drawn = False
         self.divergence = doubt
@@ -196,6 +197,7 @@ class Execution:
         assert program.started is not None
         values = self.values
         with Modes(program.started[3]) as modes:
+            self.modes = modes
             for step, last in zip(program.steps, program.let_go, strict=True):
                 if isinstance(step, Executed):
                     modes.enter(step.mode, step.autocast)
@@ -415,16 +417,28 @@ class Execution:
             self.unsure(Divergence("outcome_not_asked", problem, step.at, place_of(self.view, step.site)))
             return
         self.num_checks += 1
+        if self.raises(step, function, given):
+            return
+        assert self.modes is not None  # a run is within them
+        assert self.program.started is not None
+        self.modes.enter(
+            self.program.started[3], ()
+        )  # in which modes it raised is not told: those of the last call, or
+        if self.raises(step, function, given):  # those around the forward
+            return
+        self.differs(step, "call_outcome_divergence", f"{step.func_qualname} raised {step.exception}, and does not now")
+
+    def raises(self, step: Asked, function: Callable[..., Any], given: list[Tensor]) -> bool:
+        """Whether a call raises, as things stand, what it raised; it leaves nothing behind."""
         args, kwargs = call_arguments(step.args, step.kwargs, spared(given))
         generators = RandomState()
         try:
             function(*args, **kwargs)
         except Exception as error:  # noqa: BLE001  # whatever it raises is the answer
-            if path_of(type(error)) == step.exception:
-                return
+            return path_of(type(error)) == step.exception
         finally:
             generators.restore()
-        self.differs(step, "call_outcome_divergence", f"{step.func_qualname} raised {step.exception}, and does not now")
+        return False
 
     def differs(self, step: Asked | Truth, code: str, problem: str) -> None:
         """Python would have got something else than it did."""
