@@ -17,7 +17,9 @@ import torchlens as tl
 from journal.events import GradientObserved, PassJournaled, PassOpened
 from tests.backward.observing import events_of, require_closed_in_order
 from torchlens import compat
+from torchlens.backward.diary import Diary
 from torchlens.errors import BackwardRefused
+from torchlens.testing import check_trace
 
 KEEP = tl.CaptureOptions(save_grads=True)
 READY = tl.CaptureOptions(backward_ready=True)
@@ -186,6 +188,25 @@ def test_what_a_firing_made_is_told_of_it_also_where_it_raised_in_the_end(functi
     assert (exponential.order, exponential.differentiates, exponential.origin_backward_pass) == (2, own.label, 1)
     assert (inner.order, inner.origin_backward_pass) == (2, 1)
     trace.check_metadata_invariants()
+
+
+def test_a_node_that_could_not_be_told_is_named_as_nobodys_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run within the firing fails to tell its nodes, and they run all the same."""
+    tell, opened = Diary._tell_and_hook, list[Any]()
+
+    def failing(diary: Diary, made: Any, *given: Any) -> None:
+        opened.append(made)
+        if len(opened) == 2:
+            raise MemoryError("none left")
+        tell(diary, made, *given)
+
+    monkeypatch.setattr(Diary, "_tell_and_hook", failing)
+    x = inputs()
+    function: Any = SelfDifferentiating
+    trace = tl.trace(lambda x: function.apply(x * 2), x)
+    torch.autograd.grad(trace.output.sum(), x, create_graph=True)
+    assert [one.status for one in trace.autograd.backward_passes] == ["incomplete"] * 2
+    check_trace(trace)
 
 
 def test_a_pass_during_which_the_trace_is_disarmed_is_incomplete() -> None:

@@ -307,6 +307,11 @@ class Diary:
                 parameter = None if leaf is None or leaf >= 0 else self.capture.parameters[-1 - leaf]
                 hooks[number] = hook(node, nodes[node], tasks, held, is_leaf=row[6] is None, parameter=parameter)
 
+    def told(self, node: Any) -> int | None:
+        """See ``making.Numbering``."""
+        number = self.nodes.get(node)
+        return number if number in self._told else None
+
     def row(self, node: Any, edges: Edges) -> GraphNode:
         """A node as events have it."""
         number_of = self.nodes.get

@@ -9,7 +9,7 @@ Not    whose maker a node is: that follows from the windows of firings, and from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -39,6 +39,9 @@ class Numbering(Protocol):
 
     def number(self, found: Iterable[Any]) -> dict[Any, int]:
         """Number of each node, new ones in this order."""
+
+    def told(self, node: Any) -> int | None:
+        """Number of a node that an event has told of; None for any other, as where recording failed before."""
 
     def row(self, node: Any, edges: Edges) -> GraphNode:
         """A node as events have it."""
@@ -75,10 +78,6 @@ def made_by(diary: Numbering, made: Made) -> Iterator[tuple[Event, frozenset[int
     if new:
         numbers = frozenset([row[0] for row in new])
         yield NodesMade(pass_number=made.number, nodes=tuple(new)), numbers
-    entries = numbered(made.makers, diary.nodes)
+    entries = tuple([(number, None if node is None else diary.told(node)) for number, node in made.makers])
     if entries:
         yield MakersSeen(pass_number=made.number, entries=entries), frozenset()
-
-
-def numbered(entries: Iterable[tuple[int, Any]], nodes: Mapping[Any, int]) -> tuple[tuple[int, int | None], ...]:
-    return tuple((number, None if node is None else nodes.get(node)) for number, node in entries)
