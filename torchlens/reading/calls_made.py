@@ -15,6 +15,7 @@ import attrs
 from journal.errors import JournalError
 from journal.events import Frame
 from projections.accounts.call_facts import CallFacts, TensorFacts, call_facts, module_labels
+from projections.errors import over_events
 from torchlens.printable import aligned, printable
 from torchlens.reading.locations import innermost_own, location_of
 from torchlens.reading.view import View
@@ -132,7 +133,8 @@ class Failure:
                 yield "", f"  {place.text}"
 
     def __str__(self) -> str:
-        return "\n".join(aligned(list(self.lines())))
+        with over_events():  # a message that is no text, in records that somebody made up
+            return "\n".join(aligned(list(self.lines())))
 
 
 def failure_of(trace: View) -> Failure | None:
