@@ -421,10 +421,9 @@ class Execution:
             return
         assert self.modes is not None  # a run is within them
         assert self.program.started is not None
-        self.modes.enter(
-            self.program.started[3], ()
-        )  # in which modes it raised is not told: those of the last call, or
-        if self.raises(step, function, given):  # those around the forward
+        # The modes that it raised in are not told: they are those of the last call, or those around the forward.
+        self.modes.enter(self.program.started[3], ())
+        if self.raises(step, function, given):
             return
         self.differs(step, "call_outcome_divergence", f"{step.func_qualname} raised {step.exception}, and does not now")
 
