@@ -888,21 +888,21 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 VERSIONS: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "ops": 4,
-        "layers": 4,
-        "modules": 4,
-        "module_calls": 4,
+        "ops": 5,
+        "layers": 5,
+        "modules": 5,
+        "module_calls": 5,
         "params": 3,
-        "buffers": 3,
+        "buffers": 4,
         "conditionals": 2,
         "explanations": 1,
-        "backward_passes": 1,
-        "grad_fns": 1,
+        "backward_passes": 2,
+        "grad_fns": 2,
         "grad_fn_calls": 2,
         "dispatched_ops": 1,
         "gradients": 1,
         "orphans": 3,
-        "capture": 3,
+        "capture": 4,
     }
 )
 """Version of each table: raised whenever the same events may give other cells, or there are other columns."""
