@@ -225,10 +225,18 @@ def test_what_comes_later_is_absent_and_so_cannot_lie(record: str) -> None:
         assert not hasattr(CLASSES[record], name), "served by now: it goes to FIELDS"
 
 
+def listed(heading: str) -> dict[str, list[str]]:
+    """What the table below a heading lists, by record or frame, each of which may have several rows; in order."""
+    section = PAGE.partition(f"### {heading}\n")[2].partition("\n###")[0]
+    found: dict[str, list[str]] = {}
+    for name, row in re.findall(r"^\| `([\w.()]+)`[^|]* \| (.+) \|$", section, re.MULTILINE):
+        found.setdefault(name, []).extend(re.findall(r"`(\w+)`", row))
+    return found
+
+
 @pytest.mark.parametrize("record", FIELDS)
 def test_the_reference_lists_the_fields_of_each_record(record: str) -> None:
-    (row,) = re.findall(rf"^\| `{re.escape(record)}` \| (.+) \|$", PAGE, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", row)) == set(FIELDS[record].split())
+    assert sorted(listed("Every field")[record]) == sorted(set(FIELDS[record].split()))
 
 
 WITHIN = {"layers": "ops", "modules": "module_calls"}
@@ -359,9 +367,7 @@ def test_every_field_reads_on_a_plain_model() -> None:
 
 
 def test_the_reference_lists_the_columns_of_every_data_frame() -> None:
-    section = PAGE.partition("### Columns of a data frame")[2].partition("###")[0]
-    told = re.findall(r"^\| `([\w.()]+)` \| (.+) \|$", section, re.MULTILINE)
-    rows = {frame.removeprefix("trace."): re.findall(r"`(\w+)`", row) for frame, row in told}
+    rows = {frame.removeprefix("trace."): columns for frame, columns in listed("Columns of a data frame").items()}
     rows["trace"] = rows.pop("to_pandas()")
     rows = {frame.removeprefix("autograd."): columns for frame, columns in rows.items()}
     rows["ops"] = rows["orphans"] = [*rows["trace"], *rows["ops"]]
