@@ -58,6 +58,11 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
 
 
+def test_every_line_of_the_reference_can_be_read_in_an_editor() -> None:
+    lines = (ROOT / "docs" / "reference.md").read_text().splitlines()
+    assert [f"{line[:60]}... ({len(line)})" for line in lines if len(line) > 500] == []
+
+
 def test_every_diagram_is_what_its_table_draws() -> None:
     page = (ROOT / "docs" / "format.md").read_text()
     assert "stateDiagram" in page
