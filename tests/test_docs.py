@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ANCHOR = re.compile(r"\]\((?!https?:)([^)#]*)#([^)]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 EXAMPLES = [
     pytest.param(block, id=f"{page.name}-{number}")
@@ -56,6 +59,25 @@ def test_the_readme_names_every_extra() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_leads_to_a_file(page: Path) -> None:
     assert [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()] == []
+
+
+def anchors_of(page: Path) -> list[str]:
+    """What a page's headings are linked by, as GitHub makes it of their text; of two that are alike it numbers one."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_anchor_is_that_of_one_heading(page: Path) -> None:
+    links = ANCHOR.findall(FENCED.sub("", page.read_text()))
+    pages = [(page.parent / file if file else page, anchor) for file, anchor in links]
+    assert [anchor for there, anchor in pages if anchors_of(there).count(anchor) != 1] == []
+
+
+def test_the_contents_of_the_reference_are_its_headings_in_order() -> None:
+    page = ROOT / "docs" / "reference.md"
+    contents = page.read_text().partition("\n## ")[0]
+    assert ["reference", *(anchor for _, anchor in ANCHOR.findall(contents))] == anchors_of(page)
 
 
 def test_every_line_of_the_reference_can_be_read_in_an_editor() -> None:
