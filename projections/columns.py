@@ -136,7 +136,7 @@ OPS: Final = {
     "num_param_tensors_frozen": "number of the others",
     "param_memory": "bytes of them",
     "func_duration": "seconds inside the original call; 0 for pseudo-ops",
-    "flops_forward": "FLOPs of its call (flops.py); 0 for pseudo-ops, None where unknown",
+    "flops_forward": "FLOPs of its call (formulas/flops.py); 0 for pseudo-ops, None where unknown",
     "macs_forward": "multiply-accumulates among them",
     "flops_backward": "FLOPs that its backward would take, as a rule; 0 where no gradient can come back",
     "flops_total": "both, added",
@@ -957,4 +957,4 @@ OCCASION: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     }
 )
 """The columns that tell of the occasion: when a stream was opened, under which name, and how long things took. All
-others are the same where events differ in nothing else (``twins.py``)."""
+others are the same where events differ in nothing else (``accounts/twins.py``)."""

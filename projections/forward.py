@@ -1,8 +1,7 @@
 """What the tables of one capture are computed from: the folds' states at one head, and steps between them.
 
 A ``Forward`` belongs to one head of one stream and never changes; what is expensive is worked out when
-it is first asked for and then kept. The files that hold the columns (ops.py, layers.py, modules.py,
-weights.py, whole.py) read nothing else.
+it is first asked for and then kept. The files of records/, which hold the columns, read nothing else.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ SHOWING: Final = (OUTPUT, IDENTITY)
 
 
 class Beside(NamedTuple):
-    """Events that tell what was kept beside the calls (asides.py)."""
+    """Events that tell what was kept beside the calls (folds/asides.py)."""
 
     arguments: dict[int, int]  # by event of the call
     generators: dict[int, int]  # likewise

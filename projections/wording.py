@@ -2,7 +2,7 @@
 
 A stored name may hold anything, also what moves the cursor, recolours, or turns the direction of writing.
 
-Rule   an amount has one unit and as many digits wherever it is said; front/src/format.ts of a page says the same.
+Rule   an amount has one unit and as many digits wherever it is said; torchlens/page/front/src/format.ts says the same.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import runpy
@@ -100,6 +101,32 @@ def rows_of(page: Path) -> Iterator[tuple[str, ...]]:
             head = (f"{page.name}:{number}", *cells)
         elif cells[0].strip("-: "):  # a row; one without a name goes on with the one above
             yield (head[0], *cells[: 2 if head[1] == "model" else 1])
+
+
+FILE = re.compile(r"(?<![\w./*])(?:[\w-]+/)*[\w-]+\.(?:py|ts)\b")
+PACKAGES = ("journal", "projections", "torchlens")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+THERE = [
+    f"/{path.relative_to(ROOT).as_posix()}"
+    for path in (*SOURCES, *(ROOT / "tools").glob("*.py"), *(ROOT / "tests").rglob("*.py"), *ROOT.rglob("*.ts"))
+]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name in ("CONTRIBUTING.md", "how_it_works.md")], ids=lambda page: page.name
+)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    named = FILE.findall(page.read_text())
+    assert named
+    assert [name for name in named if not any(path.endswith(f"/{name}") for path in THERE)] == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_file_that_a_header_names_stands_beside_it_or_is_named_with_its_folder(path: Path) -> None:
+    header = ast.get_docstring(ast.parse(path.read_text())) or ""
+    package = ROOT / path.relative_to(ROOT).parts[0]
+    roots = (path.parent, package, ROOT)
+    assert [name for name in FILE.findall(header) if not any((root / name).is_file() for root in roots)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

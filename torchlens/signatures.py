@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Final, ForwardRef, TypeVar
+from typing import Any, ForwardRef, TypeVar
 
 __all__ = ["takes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
-
-def takes(declared: type, defaults: Mapping[str, Any] = NONE) -> Callable[[F], F]:
+def takes(declared: type, defaults: Mapping[str, Any]) -> Callable[[F], F]:
     """A decorator that tells the keywords of ``declared`` in place of ``**options`` in a function's signature.
 
     Args:

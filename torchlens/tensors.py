@@ -168,6 +168,7 @@ def bytes_of_each(tensor: Tensor) -> tuple[Any, tuple[int, ...], bool] | None:
 
 FEW_BYTES: Final = 1 << 26
 REPEATS: Final = 64
+"""Bytes, and times the bytes that it is a copy of, up to which every element of a copy is written out."""
 
 
 def is_mostly_repeats(tensor: Tensor) -> bool:
@@ -251,6 +252,7 @@ def from_payload(
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a new tensor of this shape."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):

@@ -2,8 +2,8 @@
 
 Reads  the columns of the tables of grad_fns and ops.
 Rule   the op that stands at a node comes first; an inner node, at which none stands, is its call's.
-Not    how either is found (pairing.py, inner_nodes.py). ``Forward.charged_op`` says the same of a node in the midst of
-       the fold, where there are no columns yet.
+Not    how either is found (autograd/pairing.py, autograd/inner_nodes.py). ``Forward.charged_op`` says the same
+       of a node in the midst of the fold, where there are no columns yet.
 """
 
 from __future__ import annotations

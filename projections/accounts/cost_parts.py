@@ -1,7 +1,7 @@
 """Where the work of a capture is: module calls as a tree, what each did itself and what it did with all inside it.
 
-Reads  the module calls and op rows of a ``Forward``, what each call of torch costs (cost.py) and is charged with
-       (saved.py); and what the tables of backward passes say that each firing executed.
+Reads  the module calls and op rows of a ``Forward``, what each call of torch costs (records/cost.py) and is
+       charged with (records/saved.py); and what the tables of backward passes say that each firing executed.
 Gives  ``cost_tree``: parts in the order of the tree, with their amounts, and what the whole is.
 Rule   work is its innermost module call's. What ran in no call but the root's has a part of its own, as has backward
        work on a node that differentiates no op, and what ran in no recorded node: so the own amounts of all parts add

@@ -6,7 +6,7 @@ Rule   a gradient came to an output of a node where the node fired and had one t
        ``torch.autograd.grad`` returns is that of a node which does not fire. Whether it was kept is no matter.
 Rule   it came to the op rows that stand there, or whose value is the leaf that the node gathers for. An output has
        none of its own.
-Not    which were kept (gradients.py), or why there is none (absence.py).
+Not    which were kept (gradients.py), or why there is none (records/absence.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ Gives  of each operator its name, count and firing; of firings and passes which 
        and what these leave out.
 Rule   an operator is charged to the firing that it ran in. Those in no recorded node are unattributed; those in a node
        of another capture are that one's, and in no sum here.
-Not    what an operator costs (operator_flops.py), or whether a pass told all that it ran (executed_columns.py).
+Not    what an operator costs (formulas/operator_flops.py), or whether a pass told all that it ran
+       (records/executed_columns.py).
 """
 
 from __future__ import annotations

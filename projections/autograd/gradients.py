@@ -6,7 +6,7 @@ Rule   an op has a record for each gradient that was kept, or of which statistic
        of the node that its value stands at; rows that share it have one each. An output has none: its gradient is that
        of the op that it was returned from.
 Rule   a parameter has one, kept or not, for each firing of the node that gathers its gradient.
-Not    the columns that tell of them (gradient_columns.py).
+Not    the columns that tell of them (records/gradient_columns.py).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Gives  the bytes of a cell, which cells have the same, and the digests of tables
 Rule   exact types only: a subclass, a set, a list or a foreign number is refused, since its bytes would say
        nothing of it. A tuple subclass that stands for a plain sequence of sizes has been made plain before it got
        here. NaN has one form, and minus zero is zero.
-Not    bringing columns into this form (encoding.py), or reading them (decoding.py).
+Not    bringing columns into this form (stored/encoding.py), or reading them (decoding.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Gives  one row per pass, per node, per firing, per observed gradient and per dis
 Rule   what a pass tells names passes and nodes that were told before; a pass closes in the order of its machine. What
        breaks that is refused.
 Note   hooks on other threads may run when a pass is closed already: what is observed then counts.
-Not    labels (autograd.py) and their order (node_order.py), or whose gradient it is (pairing.py, gradients.py).
+Not    labels and their order, or whose gradient it is (``projections.autograd``).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads  CheckpointEntered, CheckpointLeft, CheckpointUnpacked, CheckpointUnwitnessed.
 Gives  one row per token, per token that was left and per unpacked tensor, as flat numbers; the reasons, in order.
-Not    what follows from them (checkpoint_witness.py).
+Not    what follows from them (records/checkpoint_witness.py).
 """
 
 from __future__ import annotations

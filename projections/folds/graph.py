@@ -6,8 +6,8 @@ Gives  one row per input, result of a call, buffer version and output, in captur
        it was made from; one row per module call, with the rows that went in and came out.
 Rule   a value stands at the row that made it; a module that hands one of its inputs through gets an
        ``identity`` row when it is left, and from then on the value stands there.
-Not    labels (labels.py), layers (grouping.py), or anything that needs an event's larger fields: those
-       are read from the event itself when somebody asks (details.py).
+Not    labels (structure/labels.py), layers (structure/grouping.py), or anything that needs an event's larger
+       fields: those are read from the event itself when somebody asks (structure/details.py).
 """
 
 from __future__ import annotations

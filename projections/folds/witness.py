@@ -3,7 +3,7 @@
 Reads  OperatorSeen, OperatorsDispatched, CallEscaped, ThreadCalled, ValueOverwritten.
 Gives  the operators by number, what ran for which call, the escapes, the threads and the values written past all
        calls, in order.
-Not    what follows from them for the trust in a capture (health.py).
+Not    what follows from them for the trust in a capture (records/health.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Gives     ``count(call)``: a ``Count``, with its evidence. ``formula_exact``: th
           ``estimated``: what an algorithm usually needs, with the reason why that may be off. ``unknown``: no count
           that would be honest, with the reason.
 Rule      events may say anything: arguments that do not fit are unknown, never an error, and never zero.
-Not       which calls there were, or sums over them (cost.py).
+Not       which calls there were, or sums over them (records/cost.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Gives   ``operator_flops``: an exact count for matrix products, convolutions and
         None for every other operator, and where its shapes are none that it takes. Never zero for unknown.
 Rule    the convention is followed where it is generous: the gradient of a grouped convolution's weight is counted as
         that of one group, a causal or masked place like any other, and a padded one too.
-Not     what calls of the forward do beside products (flops.py), or sums (executed.py).
+Not     what calls of the forward do beside products (flops.py), or sums (autograd/executed.py).
 
 Source: the formulas' definitions in the documentation of torch 2.13; a law holds them against ``flop_registry``.
 """

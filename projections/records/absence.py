@@ -7,8 +7,8 @@ Rule   what requires no gradient has none because something before it took it of
        does not come to it where something behind it took it off, or where the loss was not made from it.
 Rule   a path is followed by the edges of the capture where no pass went, and by those of autograd where one did.
        Of one pass is told what is so of that pass alone.
-Not    which gradients there are (gradients.py), where any came (arrivals.py), or how a reason reads in words
-       (explanations.py).
+Not    which gradients there are (autograd/gradients.py), where any came (autograd/arrivals.py), or how a reason
+       reads in words (explanations.py).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Gives  a refusal, ``records_too_large``, before anything of that size is made.
 Rule   The bound is a flat amount, which a recursion some thousand calls deep stays below, and as much for each op,
        call, module and tensor as no capture comes near. What is worked out a cell at a time counts only where all
        cells are written out.
-Not    what is as large as the graph makes it (siblings, ancestors), or the edges of one call (graph.py).
+Not    what is as large as the graph makes it (siblings, ancestors), or the edges of one call (folds/graph.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each call costs: its work (flops.py) and the memory it has to move, and the sums over layers, modules and all.
+"""What each call costs: its work and the memory it has to move, and the sums over layers, modules and all.
 
 Reads  a ``Forward``, the event of a call, the parameters' descriptions.
 Gives  makers of columns, ``OPS``, ``LAYERS`` and ``CAPTURE``, by name, in order; and sums over any op rows.
@@ -8,7 +8,7 @@ Rule   a sum over a layer or a module is None where a part is unknown; a sum ove
        known, beside the list of what is not.
 Rule   traffic is what cannot be avoided: each argument is read once, each result written once; a result that is a
        view moves nothing.
-Not    the formulas (flops.py), or times (ops.py).
+Not    the formulas (formulas/flops.py), or times (ops.py).
 """
 
 from __future__ import annotations

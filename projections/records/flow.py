@@ -1,7 +1,7 @@
 """What backward passes made of each place in autograd's graph: whether a gradient came there, and if not, why.
 
-Reads  autograd's graph (autograd.py), which op and leaf stands where (pairing.py), where gradients came (arrivals.py),
-       and how passes began and ended.
+Reads  autograd's graph, which op and leaf stands where, where gradients came (``projections.autograd``), and
+       how passes began and ended.
 Gives  ``Passed``, the ``Flow`` that ``absence.py`` asks.
 Rule   a place is an output of a node. A pass leads to what edges lead to from its roots; of a run that nobody asked
        torch for, from the places that gradients came to.

@@ -1,7 +1,7 @@
 """Columns from what is known of one row, of its event, or of a class of rows that share it.
 
 Gives  makers of columns: each takes a function that gives a cell, and holds the column in the cheapest way that its
-       cells allow (sequences.py).
+       cells allow (columnar/sequences.py).
 Not    what stands in the cells (ops.py).
 """
 

@@ -1,13 +1,14 @@
 """What the source says of an op: the variables its result was assigned to, and the text of its arguments.
 
-Reads  the call site of an op, the text of the functions on the way to it (texts.py).
+Reads  the call site of an op, the text of the functions on the way to it (source/texts.py).
 Gives  the columns ``var_names`` and ``arg_expressions``.
 Rule   a result that a function or a module's forward returns as it is was assigned where that was called; one that a
        module of ``torch.nn`` returns, in any case, since its own variables are nobody's concern. Places of several
        results are matched to the parts of what they are assigned to.
 Rule   only the function that the expression itself calls has its name and arguments: what C code calls on the way, as
        ``min``, ``sorted``, ``in`` or a comparison of lists do, has none. It is known by the names of what is called and
-       of what was (``Call`` and ``Operation`` of syntax.py), and by the truth that is taken of it where it is made.
+       of what was (``Call`` and ``Operation`` of source/syntax.py), and by the truth that is taken of it where it is
+       made.
 Rule   no source, or an interpreter that gives no columns: nothing.
 """
 

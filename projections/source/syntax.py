@@ -6,7 +6,7 @@ Gives  a ``Syntax``, or None where the text is no Python that this interpreter k
 Rule   places are ``(line, column)`` in the file, columns in bytes, as the interpreter gives them to instructions.
 Rule   an arm is asked for by a place. Where an interpreter gives no columns, a line counts only if nothing else of the
        statement stands on it.
-Not    which of the tests a tensor decided, and how (conditionals.py).
+Not    which of the tests a tensor decided, and how (structure/conditionals.py).
 """
 
 from __future__ import annotations

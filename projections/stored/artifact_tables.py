@@ -1,6 +1,6 @@
 """Tables that were stored with a capture, read back: columns come from their bytes, when they are read.
 
-Reads  tables in canonical form (decoding.py), and the events of the forward that were stored beside them.
+Reads  tables in canonical form (columnar/decoding.py), and the events of the forward that were stored beside them.
 Gives  ``CaptureTables`` like those that were stored; and, of such ones, what is stored.
 Rule   What an event tells is in a table already, so no column is made from events. What needs more than columns (names
        that people type, the nearest op before another) folds the events of the forward when somebody asks.
@@ -26,7 +26,7 @@ from projections.forward import Forward
 from projections.records.grad_fns import Across
 from projections.stored.encoding import EncodedTable, Encoder
 
-SESSION: Final[Mapping[str, frozenset[str]]] = {
+OF_PASSES: Final[Mapping[str, frozenset[str]]] = {
     "backward_passes": frozenset(("dispatched_rows",)),
     "grad_fn_calls": frozenset(("dispatched_rows", "backward_duration")),
 }
@@ -59,7 +59,7 @@ def stored(tables: CaptureTables, whole: CaptureTables) -> Iterator[EncodedTable
             table = picked(table, kept)
         elif table.name == "backward_passes" and len(table):
             table = with_columns(table, {name: renumbered[name] for name in ACCOUNTED})
-        yield encoder.table(without(table, SESSION.get(table.name, frozenset())))
+        yield encoder.table(without(table, OF_PASSES.get(table.name, frozenset())))
 
 
 def accounted(tables: CaptureTables) -> tuple[list[int], Mapping[str, Sequence[tuple[int, ...]]]]:

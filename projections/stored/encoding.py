@@ -1,9 +1,9 @@
 """The tables of a capture brought into canonical form, column by column.
 
-Reads  tables, and how their columns are held in memory (sequences.py).
-Gives  the canonical bytes of each column (canonical.py), and a SHA-256 per column, per table over those of its columns,
-       and one for all tables, the fingerprint. The digest of a column that speaks of op labels is taken over the
-       labels too.
+Reads  tables, and how their columns are held in memory (columnar/sequences.py).
+Gives  the canonical bytes of each column (columnar/canonical.py), and a SHA-256 per column, per table over those of its
+       columns, and one for all tables, the fingerprint. The digest of a column that speaks of op labels is taken over
+       the labels too.
 Rule   the cells alone decide the bytes. How a column is held makes it cheaper to encode and never other bytes.
 """
 

@@ -1,6 +1,7 @@
 """Which tests decided which arm: an ``if`` with its elifs and else, or a conditional expression, and its passes.
 
-Reads  the truths that Python took of tensors, where each was taken, op rows, and the text of the functions (texts.py).
+Reads  the truths that Python took of tensors, where each was taken, op rows, and the text of the functions
+       (source/texts.py).
 Gives  one ``Conditional`` for each that a tensor's truth had a part in, with one ``Evaluation`` per pass; per op the
        tests and arms that it ran in.
 Rule   two evaluations are passes of one conditional when innermost module instance, chain of calls and place in the
@@ -9,7 +10,7 @@ Rule   an op ran in an arm if it, or any call on the way to it, stands there: wh
        called in an arm was done in that arm.
 Rule   which arm was taken follows from the truths. Where others had a part that are not seen (``if self.training and
        mask.any()``), an op that ran in an arm tells; where none did, it is not known.
-Not    columns (control.py).
+Not    columns (records/control.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads  a row of the op table's own event, as it is stored.
 Gives  ``Detail``, one row's, and ``Details``, those of all rows as columns; and where a field stands in a stored row.
-Not    which event is a row's own (forward.py).
+Not    which event is a row's own (projections/forward.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Reads  op rows, their layers and passes.
 Gives  layer and op labels, long and short.
 Rule   ``{type}_{number within type}_{number among op layers}``; pseudo-ops have no second number. A layer
        takes its numbers at its first pass. A pass is named only where there are several.
-Not    the other texts that people may type for an op (keys.py).
+Not    the other texts that people may type for an op (records/keys.py).
 """
 
 from __future__ import annotations

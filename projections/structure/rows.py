@@ -38,7 +38,7 @@ class Rows:
     """Op rows by position. Columns of one length unless said otherwise."""
 
     event: Sequence[int]  # number of the event that made the row
-    function: Sequence[int]  # number of the called function, or the kind of row (graph.py)
+    function: Sequence[int]  # number of the called function, or the kind of row (folds/graph.py)
     site: Sequence[int]
     call: Sequence[int]
     slot: Sequence[int]

@@ -55,10 +55,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 def test_every_record_of_a_backward_is_there_again(pair: Pair) -> None:
     live, loaded = digests(pair.live.tables), digests(pair.loaded.tables)
-    session = {"backward_passes": {"dispatched_rows"}, "grad_fn_calls": {"dispatched_rows", "backward_duration"}}
+    of_passes = {"backward_passes": {"dispatched_rows"}, "grad_fn_calls": {"dispatched_rows", "backward_duration"}}
     renumbered = {"backward_passes": {"unattributed_rows", "other_trace_rows"}}
     for table in live.keys() - {"dispatched_ops"}:
-        assert live[table].keys() - loaded[table].keys() == session.get(table, set())
+        assert live[table].keys() - loaded[table].keys() == of_passes.get(table, set())
         differ = {name for name, digest in loaded[table].items() if live[table][name] != digest}
         assert differ <= renumbered.get(table, set())
     assert pair.loaded.check_metadata_invariants()

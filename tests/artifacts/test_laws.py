@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import torchlens as tl
-from projections.stored.artifact_tables import ACCOUNTED, SESSION
+from projections.stored.artifact_tables import ACCOUNTED, OF_PASSES
 from tests.artifacts.test_round_trip import Model, digests
 from tests.torchlens.test_laws_over_captures import kept
 from torchlens.reading.fields import Record, public_names
@@ -80,7 +80,7 @@ def check_columns(live: tl.Trace, loaded: tl.Trace, level: str) -> None:
         if table == "gradients" and "gradient" in LEFT_OUT[level]:
             continue
         lacks = mine[table].keys() - theirs[table].keys()
-        assert lacks <= SESSION.get(table, frozenset()), table
+        assert lacks <= OF_PASSES.get(table, frozenset()), table
         differ = {name for name, digest in theirs[table].items() if mine[table][name] != digest}
         assert differ <= apart.get(table, frozenset()), (level, table, differ - apart.get(table, frozenset()))
 

@@ -36,7 +36,7 @@ def long_header(label: str) -> StreamOpened:
 
 
 def write_small(path: Path) -> None:
-    """Two sessions of two streams, each with payloads, numbers without payload, and several commits."""
+    """Opened and closed twice; each time two streams with payloads, numbers without payload, and several commits."""
     for _ in range(2):
         one = open_for_writing(path, durability="close")
         writers = [one.open_stream(long_header("a")), one.open_stream(opened("b"))]

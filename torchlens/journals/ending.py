@@ -1,6 +1,7 @@
 """How a capture ended, told from its journal alone, and the call it ended in.
 
-Reads  the tables of the capture and of its backward passes, and what single events tell of a call (calls_made.py).
+Reads  the tables of the capture and of its backward passes, and what single events tell of a call
+       (reading/calls_made.py).
 Gives  a ``Postmortem``.
 Rule   no source file is read and no torch is needed: the process that died may have been on another machine.
 """

@@ -1,8 +1,10 @@
 """What a selector means of a finished trace's backward passes, as rows: ops by their gradients, and firings.
 
-Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector (backward_terms.py).
-Rule   an op has a gradient where one came to it in some backward pass, kept or not (autograd/arrivals.py). An output
-       means that of the op whose value it is. A term about passes or nodes holds of an op where it holds in some pass.
+Reads  the tables of ops, autograd nodes and their firings, and the terms of a selector
+       (projections/selecting/backward_terms.py).
+Rule   an op has a gradient where one came to it in some backward pass, kept or not
+       (projections/autograd/arrivals.py). An output means that of the op whose value it is. A term about passes or
+       nodes holds of an op where it holds in some pass.
 Rule   sites of gradients and of activations are never of one selection; autograd nodes are no sites.
 """
 

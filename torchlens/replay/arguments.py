@@ -2,7 +2,7 @@
 
 Reads  templates (``journal.events.template``) and the tensors that go into their places.
 Rule   nothing is imported and no attribute looked up by a stored name, save in closed lists of torch's own words.
-Not    reading for people, which shows also what was not kept (values.py).
+Not    reading for people, which shows also what was not kept (reading/values.py).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from torchlens.reading.view import View
 from torchlens.running.contract import Bound
 from torchlens.running.living import of_outside
 from torchlens.running.state import State
-from torchlens.tensors import DTYPE_BY_WORD, STRIDED
+from torchlens.tensors import DTYPE_BY_WORD, STRIDED, contiguous_strides
 
 __all__ = ["doubts"]
 
@@ -85,7 +85,7 @@ def differences(step: Given, tensor: Tensor) -> Iterator[str]:
         strides = tuple(tensor.stride())
         if tensor.is_contiguous():
             # Those of a contiguous tensor are recorded as None: of axes of length 1 they may be any.
-            if like.strides is not None or strides != dense(tuple(tensor.shape)):
+            if like.strides is not None or strides != contiguous_strides(tuple(tensor.shape)):
                 yield f"has strides {strides}, and had {like.strides or 'those of a contiguous tensor'}"
         elif strides != like.strides:
             yield f"has strides {strides}, and had {like.strides or 'those of a contiguous tensor'}"
@@ -97,16 +97,6 @@ def differences(step: Given, tensor: Tensor) -> Iterator[str]:
         yield "is a parameter, and the model was given a tensor"
     elif (None if kind is Tensor else path_of(kind)) != like.tensor_class:
         yield f"is a {path_of(kind)}, and was a {like.tensor_class or 'torch.Tensor'}"
-
-
-def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a new tensor of this shape."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def of_sharing(program: Program, given: Bound) -> Iterator[Divergence]:

@@ -185,9 +185,8 @@ class Saved:
         artifact = self.view.artifact
         kind = self.names[number].kind
         try:
-            if artifact is not None and not any(
-                artifact.keeps(of) for of, stored in STORED_AS.items() if stored == kind
-            ):
+            payloads = [of for of, stored in STORED_AS.items() if stored == kind]  # none of what every level has
+            if artifact is not None and payloads and not any(map(artifact.keeps, payloads)):
                 raise not_at_level(artifact.level, name)
             return payload_of(self.view, number, name)
         except (JournalError, PayloadUnavailableError) as exc:

@@ -2,7 +2,7 @@
 
 Reads  a model and its arguments as ``tl.trace`` takes them. Copies of both are run; the random generators are seeded
        for each run and put back.
-Rule   everything is compared bit for bit, as ``comparing.py`` sees it.
+Rule   everything is compared bit for bit, as ``testing/comparing.py`` sees it.
 Not    its gradients (slopes.py), or records and journals (recorded.py).
 """
 
