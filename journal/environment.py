@@ -82,10 +82,6 @@ class Environment(Shelf):
     def users(self) -> int:
         return len(self.seats)
 
-    @property
-    def writing_users(self) -> int:
-        return sum(seat.writing for seat in self.seats)
-
     # opening and closing
 
     def open(self, writing: bool) -> None:

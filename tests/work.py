@@ -1,6 +1,7 @@
 """How long this process works at something, and what its garbage collector looks at meanwhile.
 
-Time that passes says how busy a machine is, so no test bounds it: bounds here are of the seconds that this process has
+Time that passes says how busy a machine is, so no test bounds it, but for how late followed events
+are (test_follow.py): bounds here are of the seconds that this process has
 had a processor for, and many times what the work takes. They are there for work that grows with a square or a power.
 """
 

@@ -471,8 +471,10 @@ def is_wrapper(tensor: Tensor) -> bool:
 
 
 def is_fake(tensor: Tensor) -> bool:
-    """Whether a tensor says that it is on a device, and has its storage on ``meta``; one is told by nothing else,
-    and warns where it is asked for an address."""
+    """Whether a tensor is fake: it says that it is on a device, and its storage is on ``meta``.
+
+    Nothing else tells; asked for its address, it warns.
+    """
     with contextlib.suppress(RuntimeError):  # a subclass without a storage
         return type(tensor) is not Tensor and untyped_storage(tensor).device.type == "meta"
     return False

@@ -3,6 +3,7 @@
 A thread waits for the capture of another one. Not where it would wait for itself: within a capture of its own, in a
 thread that a captured forward has started, or in work that it has handed to a pool, and may be waiting for. Which way
 work comes to a thread cannot always be known (a queue, a pool of another kind); so a long wait says that it is one.
+Who changes a model around captures, and puts it back, takes ``several`` turns.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LONG_WAIT: Final = 30.0
 
 _running = threading.Lock()
 _owner: int | None = None
-_holder: int | None = None  # the thread that takes several turns
+_holder: int | None = None  # the thread inside ``several``; None for none
 _turn = 0  # counts them
 _started: dict[int, threading.Thread] = {}  # by id, those that the forward started or gave work, and so on from those
 

@@ -26,7 +26,7 @@ from projections.folds.backward import FIRE_WIDTH, NODE_WIDTH, PASS_WIDTH, Backw
 from projections.folds.fold import Source
 from projections.folds.graph import NOWHERE
 from projections.structure.details import field
-from projections.structure.makers import makers_first
+from projections.structure.made_first import makers_first
 from projections.structure.rows import pairs
 
 CREATE_GRAPH: Final = field(PassOpened, "create_graph")

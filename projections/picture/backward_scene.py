@@ -25,7 +25,7 @@ from projections.picture.parts import Mark, NodeKind
 from projections.picture.request import Request
 from projections.picture.scene import NOTHING, RAISED, ROOT, Face, Look, Scene
 from projections.picture.texts import shape_text, short
-from projections.structure.makers import makers_first
+from projections.structure.made_first import makers_first
 
 
 class GradFnLook(Look):

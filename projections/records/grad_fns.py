@@ -16,6 +16,7 @@ from projections.columnar.sequences import Classes, Computed, Each, Named, Picke
 from projections.columnar.tables import Column, Maker
 from projections.folds.graph import NOWHERE
 from projections.forward import Forward, once
+from projections.records.makers import some
 
 FLAT: Final = 1 << 23
 EACH: Final = 1 << 9
@@ -180,10 +181,6 @@ def some_across(there: Callable[[Forward], Ragged[int]], back: Callable[[Forward
         return [any(map(is_shared.__getitem__, rows)) for rows in there(forward)]
 
     return make
-
-
-def some(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
-    return lambda forward: list(map(bool, read(forward).lengths()))
 
 
 # -- firings

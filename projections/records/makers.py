@@ -17,6 +17,11 @@ from projections.forward import Forward
 from projections.structure.details import Brief
 
 
+def some(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
+    """A column of whether a row has any of these rows."""
+    return lambda forward: list(map(bool, read(forward).lengths()))
+
+
 def per_row(one: Callable[[Forward, int], Any]) -> Maker[Forward]:
     """A column whose cells are worked out at each read."""
 

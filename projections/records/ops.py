@@ -46,6 +46,7 @@ from projections.records.makers import (
     of_function,
     of_layer,
     per_row,
+    some,
 )
 from projections.records.naming import arg_expressions, var_names
 from projections.records.opacity import opaque_reason
@@ -412,10 +413,6 @@ def not_empty(read: Callable[[Forward], Sequence[Any]]) -> Maker[Forward]:
 
 def lengths(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
     return lambda forward: read(forward).lengths()
-
-
-def some(read: Callable[[Forward], Ragged[int]]) -> Maker[Forward]:
-    return lambda forward: list(map(bool, read(forward).lengths()))
 
 
 def from_input(longest: bool) -> Maker[Forward]:

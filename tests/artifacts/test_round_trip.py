@@ -14,7 +14,7 @@ import torchlens as tl
 from projections import CaptureTables
 from projections.stored.encoding import Encoder
 from torchlens.errors import TorchLensError
-from torchlens.tlspec.asked import Saving
+from torchlens.tlspec.asked import SaveAsked
 
 
 class Model(nn.Module):
@@ -194,7 +194,7 @@ def test_both_saves_take_the_same_options_and_no_others(tmp_path: Path) -> None:
         inspect.signature(verb).parameters.values() for verb in (tl.Trace.save, tl.save)
     )
     assert of_trace == of_function
-    assert [one.name for one in of_trace] == ["path", *Saving.__annotations__]
+    assert [one.name for one in of_trace] == ["path", *SaveAsked.__annotations__]
     trace = tl.trace(nn.ReLU(), torch.ones(2))
     with pytest.raises(TypeError, match="include_nothing"):
         trace.save(tmp_path / "a.tlspec", include_nothing=True)

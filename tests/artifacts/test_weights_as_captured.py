@@ -47,6 +47,7 @@ def exchange(model: nn.Module) -> None:
 
 SEEN: list[Callable[[Any], Any]] = [
     lambda model: None,
+    lambda model: model.float(),
     lambda model: model.double(),
     lambda model: model.half(),
     lambda model: model.bfloat16().float(),  # other memory at what may be the same address, and rounded
@@ -55,7 +56,7 @@ SEEN: list[Callable[[Any], Any]] = [
     assign,
     exchange,
 ]
-"""What torch counts, or puts on other memory."""
+"""Nothing, twice; then what torch counts, or puts on other memory."""
 
 UNCOUNTED: list[Callable[[Any], Any]] = [
     lambda model: [one.data.add_(1) for one in model.state_dict(keep_vars=True).values()],
@@ -85,7 +86,7 @@ def test_weights_are_saved_as_the_forward_began_with_them_or_not_at_all(
         change(model)
         code = saved(trace, tmp_path / f"{number}.tlspec")
         assert code in ("", "parameter_changed", "parameter_not_live", "buffer_changed")
-        assert not code or number > 0 or build is Writing
+        assert not code or number > 1 or build is Writing
         if not code:
             found = tl.load(tmp_path / f"{number}.tlspec").weights()
             assert found is not None
@@ -95,7 +96,7 @@ def test_weights_are_saved_as_the_forward_began_with_them_or_not_at_all(
 
 
 def test_one_call_is_made_again_with_the_weights_that_it_had_or_not_at_all() -> None:
-    for change in (*SEEN[1:], *UNCOUNTED):
+    for change in (*SEEN[2:], *UNCOUNTED):
         model = nn.Linear(3, 3)
         trace = tl.trace(model, torch.ones(2, 3), capture=REPLAYABLE)
         wanted, known = trace["linear_1_1"].out, trace.param_hash_quick

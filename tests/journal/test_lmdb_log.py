@@ -888,7 +888,7 @@ def test_a_user_is_held_while_a_stream_of_it_is_open(path: Path) -> None:
     assert values(reading) == [0, 1, 2]
     gc.collect()
     leave_dropped()
-    assert OPEN[str(path)].writing_users == 0
+    assert not any(seat.writing for seat in OPEN[str(path)].seats)
     reading.close()
 
 

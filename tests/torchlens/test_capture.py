@@ -986,12 +986,12 @@ def test_a_forked_child_in_the_forward_is_not_recorded(tmp_path: Any) -> None:
 
 def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
     script = """
-        import os, threading, time, torch, torchlens as tl
-        started = threading.Event()
+        import os, threading, torch, torchlens as tl
+        started, leave = threading.Event(), threading.Event()
         class Slow(torch.nn.Module):
             def forward(self, x):
                 started.set()
-                time.sleep(0.5)
+                leave.wait()
                 return torch.relu(x)
         worker = threading.Thread(target=lambda: tl.trace(Slow(), torch.ones(2)))
         worker.start()
@@ -1000,8 +1000,10 @@ def test_a_child_forked_beside_a_capture_can_capture(tmp_path: Any) -> None:
         if child == 0:
             labels = tl.trace(torch.nn.Tanh(), torch.ones(2)).ops.labels
             os._exit(0 if labels == ("input_1", "tanh_1_1", "output_1") else 1)
+        status = os.waitpid(child, 0)[1]
+        leave.set()
         worker.join()
-        raise SystemExit(os.waitpid(child, 0)[1])
+        raise SystemExit(status)
     """
     run(script)
 

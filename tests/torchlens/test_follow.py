@@ -67,7 +67,6 @@ def test_events_of_another_process_arrive_within_a_second(tmp_path: Path, durabi
     assert values(found) == list(range(60))
     assert [one.seq for one in found] == list(range(61))
     assert sorted(lags)[len(lags) // 2] < SOON
-    assert max(lags) < 3 * SOON  # a busy machine may be late once
 
 
 def test_a_map_that_the_writer_enlarges_is_followed(tmp_path: Path) -> None:

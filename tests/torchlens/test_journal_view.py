@@ -191,7 +191,7 @@ def test_a_trace_that_is_dropped_lets_go_of_its_journal(tmp_path: Path) -> None:
     gc.collect()
     with tl.open_journal(tmp_path / "j") as journal:
         leave_dropped()
-        assert OPEN[str(tmp_path / "j")].writing_users == 0
+        assert not any(seat.writing for seat in OPEN[str(tmp_path / "j")].seats)
         assert [trace.status for trace in journal.captures] == ["complete"]
 
 

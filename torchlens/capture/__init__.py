@@ -15,6 +15,8 @@ functions, and ``sweep`` to replace references that were bound by name before. F
 * Before a call that writes in place, values kept by reference that share the memory are copied.
 * A module's forward is wrapped per instance for the length of the capture (``model``); entering and leaving
   are events, and so are the first reading and each writing of a buffer.
+* A capture that is to be run again (``replayable``) also tells what Python takes out of tensors (``taking``), and
+  remembers where tensors from outside stood (``outside``).
 
 When the forward ends, in whatever way, everything is put back as it was; then the values whose wanting
 depends on final labels are settled, and the stream is closed.

@@ -40,9 +40,11 @@ from torchlens.capture.taking import (
     FACTS,
     HELD,
     LENDING,
+    MISSING,
     READING,
     fact_of,
     is_own,
+    put_back,
     takers,
 )
 from torchlens.capture.template import MAX_TEXT, PLAIN, children, encode, leaves, path_of, plain_key
@@ -456,14 +458,14 @@ class ReplayableRecorder(Recorder):
         with self.working():
             self._stood.update(generators.states())
         places = [(kind, name) for kind in (random.Random, random.SystemRandom) for name in ("random", "getrandbits")]
-        held = [(*place, vars(place[0]).get(place[1])) for place in places]
+        held = [(*place, vars(place[0]).get(place[1], MISSING)) for place in places]
         drawn: dict[str, None] = {}
         try:
             for kind, name in places:
                 setattr(kind, name, self._drawing_method(getattr(kind, name), drawn))
             yield
         finally:
-            undo([functools.partial(_put_back, *place) for place in held])
+            undo([functools.partial(put_back, *place) for place in held])
             after = _other_generators()
             drawn.update((name, None) for name, state in after.items() if before.get(name, state) != state)
             if stood != list(map(_state_of_numpy, owned)):
@@ -603,13 +605,6 @@ def _is_list(template: tuple[Any, ...]) -> bool:
     """Whether a call's first argument is numbers, alone or in lists: a tensor made of such has memory of its own."""
     first = template[0] if template else ()
     return not isinstance(first, tuple) or first[:1] in ((LIST,), (TUPLE,), (LONG,))
-
-
-def _put_back(owner: type, name: str, original: Any) -> None:
-    if original is not None:
-        setattr(owner, name, original)
-    elif name in vars(owner):  # it has it from a base
-        delattr(owner, name)
 
 
 def _ignore(tensor: Tensor) -> None:

@@ -118,16 +118,14 @@ def fact_of(name: str, tensor: Tensor) -> Any:
     return FACTS[name](found)
 
 
-def is_own(frame: types.FrameType) -> bool:
-    """Whether code of ours asks, which takes nothing for the model.
+ASKS_FOR_MODELS: Final = ("torchlens.testing", "torchlens.turns")
+"""Where code of ours calls what is a model's: models of tests, and what a model gave to a pool."""
 
-    Models of ours are in ``torchlens.testing``, and what a pool does for a model is called by ``torchlens.turns``.
-    """
+
+def is_own(frame: types.FrameType) -> bool:
+    """Whether code of ours asks, which takes nothing for the model."""
     name = frame.f_globals.get("__name__")
     return type(name) is str and name.startswith("torchlens.") and not name.startswith(ASKS_FOR_MODELS)
-
-
-ASKS_FOR_MODELS: Final = ("torchlens.testing", "torchlens.turns")
 
 
 class Takers:
@@ -179,8 +177,8 @@ class Takers:
 
     def install(self) -> Callable[[], None]:
         """Put all in their places; what takes them away again."""
-        before = [(owner, name, vars(owner).get(name, _MISSING)) for owner, name, _ in self._places]
-        restore = functools.partial(undo, [functools.partial(_put_back, *place) for place in before])
+        before = [(owner, name, vars(owner).get(name, MISSING)) for owner, name, _ in self._places]
+        restore = functools.partial(undo, [functools.partial(put_back, *place) for place in before])
         try:
             for owner, name, made in self._places:
                 setattr(owner, name, made)
@@ -190,11 +188,13 @@ class Takers:
         return restore
 
 
-_MISSING: Final = object()
+MISSING: Final = object()
+"""In the place of what an owner has not itself, but perhaps from a base."""
 
 
-def _put_back(owner: Any, name: str, original: Any) -> None:
-    if original is not _MISSING:
+def put_back(owner: Any, name: str, original: Any) -> None:
+    """Give a name what it had."""
+    if original is not MISSING:
         setattr(owner, name, original)
     elif name in vars(owner):  # it has it from a base
         delattr(owner, name)

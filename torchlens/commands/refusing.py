@@ -1,4 +1,7 @@
-"""Refusals in the words of the command line."""
+"""Refusals in the words of the command line.
+
+Not   what is refused, which is found where it is, nor refusals of drawings (viz/refusing.py).
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,16 @@ def of_the_command() -> Iterator[None]:
         yield
     except (ConfigurationError, JournalError) as exc:
         if exc.code in ("export_path_exists", "page_path_exists"):
-            remedy = exc.remedy.replace("overwrite=True", "--overwrite")
             raise ConfigurationError(
-                code=exc.code, problem=exc.problem, remedy=remedy, path=exc.fields.get("path")
+                code=exc.code,
+                problem=exc.problem,
+                remedy="give another path, or --overwrite to replace a file that is there",
+                path=exc.fields.get("path"),
             ) from exc
         if exc.code == "journal_not_found":
             raise JournalError(
                 code=exc.code,
-                problem=exc.problem.replace("no journal", "neither a journal nor an artifact"),
+                problem=f"there is neither a journal nor an artifact at {exc.fields.get('path')!r}",
                 remedy="check the path; a journal is a directory, and so is an artifact, name.tlspec",
                 path=exc.fields.get("path"),
             ) from exc

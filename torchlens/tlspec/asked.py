@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
-__all__ = ["USUAL", "Saving"]
+__all__ = ["USUAL", "SaveAsked"]
 
 
-class Saving(TypedDict, total=False):
+class SaveAsked(TypedDict, total=False):
     """The options of a save, ``include_*`` in the order in which a manifest has them; see ``Trace.save``."""
 
     level: str
@@ -25,5 +25,5 @@ class Saving(TypedDict, total=False):
     strict: bool
 
 
-USUAL: Final[Saving] = {"level": "portable", "overwrite": False, "strict": True}
+USUAL: Final[SaveAsked] = {"level": "portable", "overwrite": False, "strict": True}
 """The options that are not None unless they are given."""

@@ -13,13 +13,13 @@ import attrs
 
 from projections.stored.stripped import PAYLOAD_KINDS, PayloadKind
 from torchlens.errors import ConfigurationError
-from torchlens.tlspec.asked import USUAL, Saving
+from torchlens.tlspec.asked import USUAL, SaveAsked
 
 Level: TypeAlias = Literal["portable", "audit", "runnable", "executable_with_callables"]
 
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
-OPTIONS: Final = tuple(name for name in Saving.__annotations__ if name not in USUAL)
+OPTIONS: Final = tuple(name for name in SaveAsked.__annotations__ if name not in USUAL)
 
 OF_OPTION: Final[Mapping[str, tuple[PayloadKind, ...]]] = {
     "include_outs": ("activation", "transformed", "constant"),

@@ -38,7 +38,7 @@ from torchlens.reading.view import View, require_trace
 from torchlens.signatures import takes
 from torchlens.tlspec import blobs
 from torchlens.tlspec.artifact_journal import EVENTS, RECORDS, packed_events
-from torchlens.tlspec.asked import USUAL, Saving
+from torchlens.tlspec.asked import USUAL, SaveAsked
 from torchlens.tlspec.levels import Kept, kept_at
 from torchlens.tlspec.manifest import STORED_AS, Manifest, StoredFile, StoredPayload, StoredTable
 from torchlens.tlspec.naming import Name, names_of
@@ -53,8 +53,8 @@ MOST_NAMED: Final = 6
 """Payloads that a warning names."""
 
 
-@takes(Saving, USUAL)
-def save(obj: Any, path: str | os.PathLike[str], **options: Unpack[Saving]) -> Path:
+@takes(SaveAsked, USUAL)
+def save(obj: Any, path: str | os.PathLike[str], **options: Unpack[SaveAsked]) -> Path:
     """Save a trace as an artifact: ``trace.save(path, **options)``.
 
     Args:
@@ -73,7 +73,7 @@ def save(obj: Any, path: str | os.PathLike[str], **options: Unpack[Saving]) -> P
     return write_artifact(obj, path, **options)
 
 
-def write_artifact(view: View, path: str | os.PathLike[str], **options: Unpack[Saving]) -> Path:
+def write_artifact(view: View, path: str | os.PathLike[str], **options: Unpack[SaveAsked]) -> Path:
     """See ``Trace.save``."""
     view.require_open()
     asked: dict[str, Any] = {**USUAL, **options}

@@ -1,8 +1,9 @@
 """Drawing: a picture of a trace as SVG, PNG, PDF, DOT or text.
 
 ``trace.draw()`` makes a ``Drawing``. Its picture comes from ``projections.picture``, which knows no drawing library;
-here are the looks (``look``, ``themes``, ``legend``), what is written at a node (``wording``), the languages (``dot``,
-``plain_text``), the programs that place and paint (``programs``) and the table that finds them by name (``registry``).
+here are what is asked for (``asking``), the looks (``look``, ``themes``, ``legend``), what is written at a node
+(``wording``), the languages (``dot``, ``plain_text``, ``svg``), where titles of open modules stand (``placing``), the
+programs that place and paint (``programs``) and the table that finds them by name (``registry``).
 """
 
 from __future__ import annotations

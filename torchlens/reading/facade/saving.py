@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from torchlens.reading.view import View
 from torchlens.signatures import takes
-from torchlens.tlspec.asked import USUAL, Saving
+from torchlens.tlspec.asked import USUAL, SaveAsked
 
 __all__ = ["SaveVerb"]
 
@@ -20,8 +20,8 @@ __all__ = ["SaveVerb"]
 class SaveVerb(View):
     """Saving it."""
 
-    @takes(Saving, USUAL)
-    def save(self, path: str | os.PathLike[str], **options: Unpack[Saving]) -> Path:
+    @takes(SaveAsked, USUAL)
+    def save(self, path: str | os.PathLike[str], **options: Unpack[SaveAsked]) -> Path:
         """Save it as an artifact: a directory that ``tl.load(path)`` reads in any process, without the model's code.
 
         Args:

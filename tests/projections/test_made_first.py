@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from projections.folds.graph import NOWHERE
-from projections.structure.makers import makers_first
+from projections.structure.made_first import makers_first
 
 
 @given(st.lists(st.integers(NOWHERE, 9), max_size=10))
