@@ -17,6 +17,7 @@ from weakref import ref
 
 import torch
 import torch.utils.checkpoint
+import torch.utils.dlpack
 from torch import Tensor, nn
 
 MODULE_CALL_FILE: Final = nn.Module.__call__.__code__.co_filename
@@ -41,7 +42,7 @@ resolve_neg: Final = Tensor.resolve_neg
 untyped_storage: Final = Tensor.untyped_storage
 generator_state: Final = torch.Generator.get_state
 truth: Final = Tensor.__bool__
-to_dlpack: Final[Callable[[Tensor], Any]] = torch._C._to_dlpack
+to_dlpack: Final[Callable[[Tensor], Any]] = torch.utils.dlpack.to_dlpack  # type: ignore[attr-defined]  # documented
 _in_python: Final[dict[str, Any]] = {name: held for name, held in vars(Tensor).items() if name != "__hash__"}
 
 grad_enabled: Final = torch.is_grad_enabled
@@ -313,9 +314,12 @@ NoTorchFunction: Final[Callable[[], Any]] = getattr(
 
 
 def function_modes() -> Iterator[Any]:
-    """The function modes that are on in this thread, outermost first."""
-    for position in range(torch._C._len_torch_function_stack()):
+    """The function modes that are on in this thread, outermost first; none where torch does not tell."""
+    for position in range(_num_function_modes()):
         yield torch._C._get_function_stack_at(position)
+
+
+_num_function_modes: Final[Callable[[], int]] = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
 
 
 WATCHING_MODES: Final = ("torch.utils._device", "torch.utils.checkpoint", "torch.utils.flop_counter")

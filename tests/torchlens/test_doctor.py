@@ -114,6 +114,7 @@ MAY_NAME: Final = frozenset(
         ROOT / "torchlens" / "compat.py",
         ROOT / "torchlens" / "report" / "environment.py",  # what compat reads is looked for by name
         ROOT / "torchlens" / "testing" / "snippets.py",  # what a model calls
+        ROOT / "torchlens" / "capture" / "taking.py",  # what a model may ask of a tensor, of which none need be there
     }
 )
 

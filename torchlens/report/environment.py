@@ -189,6 +189,11 @@ CAPABILITIES: Final = (
         "HAS_DISPATCH_MODES", ("torch._C._get_dispatch_stack_at",), "keeping the user's modes out of the recording"
     ),
     Capability("HAS_KERNEL_LOOKUP", ("torch._C._dispatch_has_kernel",), "telling which operators a run may call"),
+    Capability(
+        "HAS_FUNCTION_MODES",
+        ("torch._C._len_torch_function_stack", "torch._C._get_function_stack_at"),
+        "telling a forward's own modes from those around it",
+    ),
     Capability("HAS_NUM_DISPATCH_MODES", ("torch._C._len_torch_dispatch_stack",), "the same"),
     Capability("HAS_PUT_DISPATCH_MODE", ("torch._C._push_on_torch_dispatch_stack",), "telling what runs in a backward"),
     Capability("HAS_TAKE_DISPATCH_MODE", ("torch._C._pop_torch_dispatch_stack",), "the same"),

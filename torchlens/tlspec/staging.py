@@ -222,19 +222,24 @@ class Staging:
 
     def require_replaceable(self) -> None:
         """Refuse where something stands at the target that is not to be replaced."""
-        try:
-            found = os.lstat(self.target)
-        except FileNotFoundError:
-            return
-        if not self.overwrite:
-            raise save_failed(self.target, "something is there", AGAIN)
-        other = "other than a folder" if not stat.S_ISDIR(found.st_mode) else stranger(self.target)
-        if other is not None:
+        for _ in range(TRIES):
+            try:
+                found = os.lstat(self.target)
+                if not self.overwrite:
+                    raise save_failed(self.target, "something is there", AGAIN)
+                other = stranger(self.target) if stat.S_ISDIR(found.st_mode) else "other than a folder"
+                if other is not None and not os.path.samestat(found, os.lstat(self.target)):
+                    continue  # another save has moved or removed it meanwhile
+            except FileNotFoundError:
+                return
+            if other is None:
+                return
             raise save_failed(
                 self.target,
                 f"what is there is no artifact and nothing else, which alone is replaced: it is or holds {other}",
                 "give another path, or remove what is there",
             )
+        raise save_failed(self.target, "other processes save there all the time", AGAIN)
 
     def abandon(self) -> None:
         """Remove the staging folder, with whatever is in it."""
@@ -280,21 +285,37 @@ def new_file(path: str | os.PathLike[str]) -> Generator[int]:
 
 
 def stranger(folder: Path) -> str | None:
-    """What in a folder is of no artifact; None where all is of one."""
+    """What in a folder is of no artifact; None where all is of one. It is looked at wherever it is moved meanwhile.
+
+    Raises:
+        FileNotFoundError: Nothing is there any more.
+    """
+    looked_at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with open(folder / MANIFEST, "rb") as file:
-            is_ours = BEGINNING.match(file.read(64)) is not None
-    except OSError:
-        is_ours = False
-    if not is_ours:
-        return f"no {MANIFEST} of an artifact"
-    for place, names, files in os.walk(folder):
-        within = os.path.relpath(place, folder)
-        for name in sorted(names + files):
-            path = os.path.normpath(os.path.join(within, name))
-            if OURS.fullmatch(path) is None:
-                return repr(path)
+        if not is_begun_as_ours(looked_at):
+            return f"no {MANIFEST} of an artifact"
+        for place, names, files, _ in os.fwalk(".", dir_fd=looked_at):
+            for name in sorted(names + files):
+                path = os.path.normpath(os.path.join(place, name))
+                if OURS.fullmatch(path) is None:
+                    return repr(path)
+    finally:
+        os.close(looked_at)
     return None
+
+
+def is_begun_as_ours(folder: int) -> bool:
+    """Whether an open folder has a manifest that begins as those of artifacts do."""
+    try:
+        file = os.open(MANIFEST, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return False
+    try:
+        return BEGINNING.match(os.read(file, 64)) is not None
+    except OSError:  # it is a folder
+        return False
+    finally:
+        os.close(file)
 
 
 def staged(target: Path) -> tuple[Path, Lease]:
