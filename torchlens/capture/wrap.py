@@ -19,6 +19,7 @@ from torchlens.capture import functions
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.copied import deep_copied, pickled
 from torchlens.capture.functions import Function
+from torchlens.capture.slots import SequenceSlots
 
 
 class Listener(Protocol):
@@ -117,6 +118,7 @@ class Wrappers:
         self.installed = False
         self.dirty = False
         self._codes_of_transforms = compat.transform_codes()
+        self._sequence = SequenceSlots(torch.Tensor)
         self._find()
 
     def _find(self) -> None:
@@ -237,6 +239,7 @@ class Wrappers:
         for names, wrapped, _, _ in self._spaces:
             names.update(wrapped)
         _set_all(*self._wrapped_methods)
+        self._sequence.clear()
         self.installed = True
 
     def remove(self) -> None:
@@ -251,6 +254,7 @@ class Wrappers:
             for name in own_names:
                 if name in held:
                     delattr(owner, name)
+        self._sequence.clear()
         self.dirty = False
 
     @functools.cached_property
