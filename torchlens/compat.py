@@ -462,6 +462,21 @@ def held_bytes(tensor: Tensor) -> int:
         return 0
 
 
+def held_parts(tensor: Tensor) -> list[Tensor]:
+    """All that a sparse, nested or quantized tensor holds, as dense tensors; nothing of one of another kind."""
+    plain = detach(tensor)
+    if plain.is_meta or is_fake(tensor):
+        return []
+    try:
+        if plain.is_quantized:
+            return [plain.int_repr(), plain.dequantize()]
+        if plain.layout is torch.strided and not plain.is_nested:
+            return []
+        return [*indexes(plain), *stored_elements(plain)]
+    except (RuntimeError, TypeError):
+        return []
+
+
 COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 """Layouts that hold their elements beside compressed indexes."""
 

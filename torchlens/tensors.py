@@ -197,9 +197,22 @@ def contiguous_bytes(tensor: Tensor) -> Any | None:
 
 
 def digest_of(tensor: Tensor) -> str | None:
-    """XXH3-128 of a tensor's elements in the order of its axes; None where they are in no plain memory."""
+    """XXH3-128 of a tensor's elements in the order of its axes; of a sparse or quantized one, of all that it holds.
+
+    None where they are in no memory that can be read.
+    """
     data = contiguous_bytes(tensor)
-    return None if data is None else xxhash.xxh3_128_hexdigest(data)
+    if data is not None:
+        return xxhash.xxh3_128_hexdigest(data)
+    digest, is_held = xxhash.xxh3_128(), False
+    for part in compat.held_parts(tensor):
+        data = contiguous_bytes(part)
+        if data is None:
+            return None
+        digest.update(f"{tuple(part.shape)} {part.dtype} ".encode())
+        digest.update(data)
+        is_held = True
+    return digest.hexdigest() if is_held else None
 
 
 def dense_in_memory(tensor: Tensor) -> bool:

@@ -192,3 +192,44 @@ def test_a_state_in_which_shared_memory_lies_apart_is_not_verified() -> None:
     assert report.path_faithfulness == "unverifiable"
     assert report.divergence is not None
     assert report.divergence.code == "state_form_differs"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse (C|invariant):UserWarning")
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda of: (torch.eye(3) * of).to_sparse().coalesce(),
+        lambda of: (torch.eye(3) * of).to_sparse_csr(),
+        lambda of: torch.quantize_per_tensor(torch.eye(3) * of, 0.1, 0, torch.qint8),
+    ],
+    ids=["coo", "csr", "quantized"],
+)
+def test_what_a_sparse_or_quantized_attribute_holds_is_looked_at(made: Callable[[float], Tensor]) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = made(1.0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.held.dequantize() @ x if self.held.is_quantized else torch.sparse.mm(self.held, x)
+
+    def exchange(net: Net) -> None:
+        net.held = made(3.0)
+
+    def write(net: Net) -> None:
+        if net.held.is_quantized:
+            net.held.copy_(made(3.0))
+        else:
+            net.held.values().mul_(3)
+
+    x = torch.ones(3, 3)
+    for change in (None, exchange, write):
+        net = Net()
+        trace = tl.trace(net, x, capture=REPLAYABLE)
+        if change is not None:
+            change(net)
+        report = trace.run(inputs=x).report
+        if change is None:
+            assert (report.path_faithfulness, report.numeric_attestation) == ("verified", "attested")
+        else:
+            assert (report.path_faithfulness, report.divergence.code) == ("unverifiable", "constant_differs")

@@ -33,8 +33,11 @@ class Met(NamedTuple):
     path: tuple[Any, ...]
 
     def agrees(self, tensor: Tensor) -> bool:
-        """Whether a tensor is as this one was when it was taken."""
-        return like_of(tensor) == self.like and digest_of(tensor) == self.digest
+        """Whether a tensor is as this one was when it was taken; of what cannot be read, whether it is this one."""
+        if like_of(tensor) != self.like:
+            return False
+        found = digest_of(tensor)
+        return found == self.digest and (found is not None or self.tensor() is tensor)
 
     def now(self, module: nn.Module | None) -> Tensor | None:
         """What stands in its place now; itself, if it lives, where no module holds it."""
