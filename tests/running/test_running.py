@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import random
+import sys
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -691,3 +693,17 @@ def test_what_an_artifact_was_saved_without_cannot_be_saved_from_it(tmp_path: Pa
     for strict in (True, False):
         with pytest.raises(tl.TorchLensError, match=r"level 'portable'.*\[payload_unavailable\]"):
             loaded.save(tmp_path / "b.tlspec", level="executable_with_callables", strict=strict)
+
+
+def test_what_a_module_draws_while_it_is_imported_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "drawing_while_imported"
+    (tmp_path / f"{name}.py").write_text("import random\nnumber = random.Random(1).random()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def model(x: Tensor) -> Tensor:
+        importlib.import_module(name)
+        return x * 2
+
+    trace = tl.trace(model, torch.ones(2), capture=REPLAYABLE)
+    assert sys.modules.pop(name).number > 0
+    assert trace.run(inputs=torch.zeros(2)).report.path_faithfulness == "verified"

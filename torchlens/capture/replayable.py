@@ -476,7 +476,7 @@ class ReplayableRecorder(Recorder):
         """A method by which each generator of Python's draws, that of ``random`` and all others."""
 
         def draw(*args: Any) -> Any:
-            if self.is_listening():
+            if self.is_listening() and not _is_importing():
                 drawn["python"] = None
             return original(*args)
 
@@ -593,6 +593,16 @@ def _is_answer(result: Any) -> bool:
 def _has_answers(result: tuple[Any, ...]) -> bool:
     """Whether a call gave numbers or answers beside tensors."""
     return any(item is not None and type(item) in ANSWERS for item in result)
+
+
+def _is_importing() -> bool:
+    """Whether a module is just being imported: what it draws is its own, as had it been imported before."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_asked_alike(function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
