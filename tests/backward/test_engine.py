@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -307,18 +309,21 @@ def test_a_disarmed_trace_hears_of_nothing_and_refuses() -> None:
 
 
 def test_torch_has_its_function_back_when_the_last_trace_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_armed", "_replaced"):  # as if no other test had left a trace
+    gc.collect()
+    for name in ("_armed", "_replaced"):  # as if no other test had left a trace that is still held
         monkeypatch.setattr(engine, name, [])
-    before = torch.autograd.graph._engine_run_backward
+
+    def held() -> tuple[Any, Any]:
+        return torch.autograd._engine_run_backward, torch.autograd.graph._engine_run_backward  # type: ignore[attr-defined]
+
+    before = held()
     first, second = traced(), traced()
-    assert torch.autograd._engine_run_backward is not before  # type: ignore[attr-defined]
-    assert torch.autograd.graph._engine_run_backward is not before
+    assert not any(map(operator.is_, held(), before))
     first.cleanup()
-    assert torch.autograd.graph._engine_run_backward is not before
+    assert not any(map(operator.is_, held(), before))
     del second  # without a cleanup
     gc.collect()
-    assert torch.autograd.graph._engine_run_backward is before
-    assert torch.autograd._engine_run_backward is before  # type: ignore[attr-defined]
+    assert all(map(operator.is_, held(), before))
 
 
 def test_gradients_of_parameters_are_bit_for_bit_those_of_a_bare_backward() -> None:

@@ -174,7 +174,7 @@ def test_a_reader_follows_a_writer_in_another_process(tmp_path: Path, nursery: N
     reading = open_for_reading(path)
     heads = []
     for _ in range(5):
-        heads.append(check_events(reading))
+        heads.append(check_events(reading, is_written=True))
         said = child.wait_for("committed", after=said)
     assert heads == sorted(heads)
     assert heads[-1] > heads[0]
