@@ -42,14 +42,10 @@ def elements(tensor: Tensor) -> list[Tensor]:
     if tensor.is_meta:
         return []
     tensor = countable(tensor)
-    if tensor.is_nested:
-        return [part for inner in tensor.unbind() for part in elements(inner)]
-    if tensor.is_quantized:
-        return [tensor.int_repr(), tensor.dequantize()]
     if tensor.layout is torch.sparse_coo:
         tensor = tensor.coalesce()
-    if tensor.layout != torch.strided:  # a dense one may be larger than any memory
-        return [*compat.indexes(tensor), *(part for one in compat.stored_elements(tensor) for part in elements(one))]
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
+        return [part for held in compat.held_parts(tensor) for part in elements(held)]
     tensor = compat.resolve_conj(compat.resolve_neg(tensor))
     return [torch.view_as_real(tensor)] if tensor.is_complex() else [tensor]
 

@@ -463,18 +463,13 @@ def held_bytes(tensor: Tensor) -> int:
 
 
 def held_parts(tensor: Tensor) -> list[Tensor]:
-    """All that a sparse, nested or quantized tensor holds, as dense tensors; nothing of one of another kind."""
+    """All that a tensor of any kind holds, as dense tensors: elements, where they stand, and what they mean.
+
+    Raises:
+        RuntimeError, TypeError: As ``stored_elements``.
+    """
     plain = detach(tensor)
-    if plain.is_meta or is_fake(tensor):
-        return []
-    try:
-        if plain.is_quantized:
-            return [plain.int_repr(), plain.dequantize()]
-        if plain.layout is torch.strided and not plain.is_nested:
-            return []
-        return [*indexes(plain), *stored_elements(plain)]
-    except (RuntimeError, TypeError):
-        return []
+    return [plain.int_repr(), plain.dequantize()] if plain.is_quantized else [*indexes(plain), *stored_elements(plain)]
 
 
 COMPRESSED: Final = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)

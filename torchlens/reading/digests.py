@@ -63,12 +63,7 @@ def elements_of(tensor: Tensor) -> list[Tensor]:
     """The elements of a tensor of any kind; none of what has none, as on ``meta``, or of a fake tensor."""
     if tensor.is_meta or compat.is_fake(tensor):
         return []
-    plain = compat.detach(tensor)
-    return (
-        [plain.int_repr(), plain.dequantize()]
-        if plain.is_quantized
-        else [*compat.indexes(plain), *compat.stored_elements(plain)]
-    )
+    return compat.held_parts(tensor)
 
 
 def words_of(part: Tensor) -> tuple[Tensor, Tensor]:
