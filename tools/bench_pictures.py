@@ -35,8 +35,7 @@ from rich.table import Table  # noqa: E402 (the same)
 from torch import Tensor, nn  # noqa: E402 (the same)
 
 import torchlens as tl  # noqa: E402 (the same)
-
-CHROMIUMS: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+from tests.browser.conftest import WINDOW, chromium  # noqa: E402 (the same)
 
 FRAMES: Final = 60
 
@@ -130,7 +129,7 @@ def looked_at(path: Path, program: str) -> Iterator[tuple[str, str]]:
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+        page = browser.new_page(**WINDOW)
         spent, _ = timed(lambda: page.goto(path.as_uri()))
         yield "page: opened", f"{spent:.2f} s"
         yield "page: all shown", f"{page.evaluate(OPEN_ALL) / 1e3:.2f} s"
@@ -177,7 +176,7 @@ def main() -> None:
     trace = tl.trace(Flat(options.page_ops), torch.ones(2, 8), save="none")
     spent, path = timed(lambda: trace.to_html(folder / "flat.html", statistics=False))
     table.add_row("page", f"{len(trace.ops):,} ops, {spent:.2f} s, {Path(path).stat().st_size / 1e6:.1f} MB")
-    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    program = chromium()
     if program is None:
         table.add_row("page: opened", "no Chromium on this machine")
     else:

@@ -40,7 +40,6 @@ from torchlens.capture.taking import (
     FACTS,
     HELD,
     LENDING,
-    MISSING,
     READING,
     fact_of,
     is_own,
@@ -50,6 +49,7 @@ from torchlens.capture.taking import (
 from torchlens.capture.template import MAX_TEXT, PLAIN, children, encode, leaves, path_of, plain_key
 from torchlens.capture.thorough import Copies, ThoroughRecorder, ThoroughWitness
 from torchlens.capture.witness import WitnessRecorder
+from torchlens.capture.wrap import MISSING
 from torchlens.tensors import digest_of
 from torchlens.undoing import undo
 

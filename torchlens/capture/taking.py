@@ -22,6 +22,7 @@ from torchlens import compat
 from torchlens.capture import wrap
 from torchlens.capture.callsite import OWN_CODE
 from torchlens.capture.functions import ESCAPES, Function
+from torchlens.capture.wrap import MISSING
 from torchlens.undoing import undo
 
 __all__ = [
@@ -186,10 +187,6 @@ class Takers:
             restore()
             raise
         return restore
-
-
-MISSING: Final = object()
-"""In the place of what an owner has not itself, but perhaps from a base."""
 
 
 def put_back(owner: Any, name: str, original: Any) -> None:

@@ -289,6 +289,7 @@ def _set_all(owners: tuple[type, ...], names: tuple[str, ...], values: tuple[Any
 
 
 MISSING: Final = object()
+"""In the place of what an owner has not itself, but perhaps from a base."""
 
 
 def _property(name: str, known: Callable[[Function], Function]) -> property:
